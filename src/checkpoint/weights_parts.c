@@ -173,6 +173,22 @@ tutti_status tutti__weights_open_parts(const char *index, tutti__safetensors ***
 
 /* ---- Of a checkpoint ------------------------------------------------------------------------------------------- */
 
+bool tutti__is_part_name(const char *name, const char *stem)
+{
+    static const char form[] = "-00000-of-00000.safetensors";
+    const size_t n = strlen(name), end = sizeof form - 1;
+
+    if (n <= end || (*stem && (n - end != strlen(stem) || strncmp(name, stem, n - end) != 0)))
+        return false;
+    for (size_t i = 0; i < end; i++) {
+        const char c = name[n - end + i];
+
+        if (form[i] == '0' ? c < '0' || c > '9' : c != form[i])
+            return false;
+    }
+    return true;
+}
+
 bool tutti__tensor_files_path(const char *folder, const char *stem, char path[4096])
 {
     static const char *const ends[] = {".safetensors", TUTTI__PARTS_INDEX};
