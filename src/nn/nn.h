@@ -37,6 +37,12 @@ typedef struct tutti__state {
     const tutti_module *owner;
     tutti__parameter parameter;
     void *memory; /* the tensor's own; parameters: until they are in flat memory */
+    /* Of a parameter whose initial values are not drawn yet, which has no memory either. */
+    struct {
+        tutti_init init;
+        float bound;
+        size_t drawn; /* the number by which they are drawn */
+    } later;
     /* A further name of a tied parameter has no tensor, but tied_to, whose tensor it is; next_tied: the tensor's next name. */
     struct tutti__state *tied_to, *next_tied;
     tutti__adaptable adaptable;
@@ -79,6 +85,8 @@ typedef struct tutti__sharding {
     size_t n;
     uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
     bool whole_gradients; /* every rank has all means: norms need no communication */
+    /* now: gradients outside of the ranges have no memory, and are not read or written */
+    bool only_shares;
     /* Computes the ranges for the current layout. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
     /* Announces a collective operation: an update by this optimizer with this rate, or (NULL) clipping to this norm. */
@@ -114,6 +122,7 @@ struct tutti_root {
 
     float *flat_parameters, *flat_gradients; /* NULL until laid out */
     bool gradients_borrowed;
+    bool reserved; /* the parameters' memory is, and ZeRO gives memory to parts of it */
     size_t n_flat;
     size_t *offsets;            /* of parameter i, in elements */
     size_t *placement;          /* parameters by ascending offset */
@@ -253,6 +262,17 @@ void tutti__flat_return_gradients(struct tutti_root *root);
 tutti__flat_span *tutti__flat_spans(struct tutti_root *root, size_t n);
 void tutti__flat_free_retired(struct tutti_root *root);
 void tutti__flat_destroy(struct tutti_root *root);
+
+/* ---- Parameters of which each rank has shares (ZeRO-3) ---- */
+
+/* Gives the parameters addresses in reserved memory, in this order, and their gradients this memory. *from_p: where the elements of
+ * parameter i are now, NULL: not drawn yet; for `bring`, and to be freed by the caller. */
+tutti_status tutti__flat_reserve(struct tutti_root *root, tutti_tensor *const *order,
+                                 float *gradients, const void ***from_p);
+/* Moves or draws the elements of parameter i into its memory, which is backed, and frees where they were. */
+tutti_status tutti__flat_bring(struct tutti_root *root, size_t i, const void *from);
+/* Draws the initial values of a parameter that has none yet, into values, in host memory. */
+void tutti__draw_later(const tutti__state *state, void *values);
 
 static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 {

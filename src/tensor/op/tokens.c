@@ -153,11 +153,10 @@ static tutti_status divide_forward(tutti__node *n)
 
 tutti_tensor *tutti__tokens_divide(tutti_tensor *x, const tutti_peers *peers)
 {
-    static const tutti__op op = {.plain = {.name = "divide_tokens",
-                                           .shape = rows_shape,
-                                           .activations = 1},
-                                 .forward = divide_forward,
-                                 .backward = gather_gradient};
+    static const tutti__op op = {
+        .plain = {.name = "divide_tokens", .shape = rows_shape, .activations = 1},
+        .forward = divide_forward,
+        .backward = gather_gradient};
     const attributes a = {.peers = peers};
 
     return tutti__op_run(&op, &x, 1, &a, sizeof a);
@@ -288,11 +287,10 @@ static tutti_status sum_backward(tutti__node *n)
 
 tutti_tensor *tutti__tokens_sum(tutti_tensor *x, tutti_tensor *bias, const tutti_peers *peers)
 {
-    static const tutti__op op = {.plain = {.name = "sum_tokens",
-                                           .shape = sum_shape,
-                                           .activations = 1},
-                                 .forward = sum_forward,
-                                 .backward = sum_backward};
+    static const tutti__op op = {
+        .plain = {.name = "sum_tokens", .shape = sum_shape, .activations = 1},
+        .forward = sum_forward,
+        .backward = sum_backward};
     const attributes a = {.peers = peers};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, bias}, 2, &a, sizeof a);
