@@ -143,6 +143,11 @@ TUTTI_API tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp);
 
 /* The group for operations and the scaler. Valid as long as the group; its calls are collective. */
 TUTTI_API tutti_peers tutti_group_peers(tutti_group *group);
+/* tutti_module_parallelize among the ranks of a group, which is borrowed: of a tutti_mesh's dimension, say. All of them must get the same
+ * samples, so DDP works on the group of the other dimension. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_parallelize(tutti_module *root, tutti_group *group,
+                                                         const tutti_parallel_rule *rules,
+                                                         size_t n);
 /* SyncBatchNorm: in training, every batch norm in the module, at any depth, normalises over the batches of all ranks, and
  * its running statistics have the same bits on all; evaluation sends nothing. Names in the state dict stay. Its small
  * collectives (2C + 1 floats forward, 2C backward, per layer) wait for buckets in flight in the same group, and all ranks must
@@ -150,8 +155,7 @@ TUTTI_API tutti_peers tutti_group_peers(tutti_group *group);
 TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group);
 
 /* ---- ZeRO: sharded optimizer state, gradients and parameters (opts.zero) -------------------------------------
- * The same loop as without it, and the bits of the parameters are those of training without (with clip_grad_norm, whose norm is
- * summed in another order: to rounding). Each of the ranks holds 1 / size of
+ * The same loop as without it, and the bits of the parameters are those of training without, with clip_grad_norm too. Each of the ranks holds 1 / size of
  *   stage 1    the optimizer state: backward reduce-scatters each bucket to the ranks' shares; tutti_optim_step updates this
  *              rank's share and all-gathers the parameters, bucket by bucket;
  *   stage 2    and the gradients: when a bucket is reduced, memory outside of this rank's share is given back to the system. At
@@ -184,8 +188,9 @@ typedef struct tutti_zero_stats {
     int stage; /* with logical shards 1 */
     size_t parameter_bytes, most_parameter_bytes;
     size_t gradient_bytes;
-    uint64_t gathered_bytes; /* of parameters, received from other ranks before operations (stage 3) */
-    uint64_t reserved[4];    /* zero */
+    uint64_t
+        gathered_bytes;   /* of parameters, received from other ranks before operations (stage 3) */
+    uint64_t reserved[4]; /* zero */
 } tutti_zero_stats;
 TUTTI_API tutti_zero_stats tutti_zero_get_stats(const tutti_zero *zero);
 /* Gathers all of the optimizer's state on rank `root`, where tutti_optim_state_read returns it until the next step; in stage 3 the

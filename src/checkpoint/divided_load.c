@@ -178,8 +178,7 @@ static tutti_status hash_all(const tutti__tensor_files *file, char digest[33])
         qsort(names, n, sizeof *names, tutti__by_name);
     for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
         const tutti__safetensors *part;
-        const tutti__safetensors_entry *e =
-            tutti__tensor_files_find(file, names[i].name, &part);
+        const tutti__safetensors_entry *e = tutti__tensor_files_find(file, names[i].name, &part);
 
         status = grow(&room, &bytes, (size_t)e->bytes);
         if (status == TUTTI_OK)
@@ -206,10 +205,9 @@ tutti_status tutti__divided_check(const tutti_module *m, const char *folder, con
     if (status == TUTTI_OK)
         status = hash_all(&file, digest);
     if (status == TUTTI_OK && (!expected || strcmp(digest, expected) != 0))
-        status = tutti__fail(
-            TUTTI_ERR_FORMAT,
-            "%s: its contents have digest %s, and state.json says %.40s: damaged", file.path,
-            digest, expected ? expected : "nothing of it");
+        status = tutti__fail(TUTTI_ERR_FORMAT,
+                             "%s: its contents have digest %s, and state.json says %.40s: damaged",
+                             file.path, digest, expected ? expected : "nothing of it");
     tutti__tensor_files_close(&file);
     return status;
 }

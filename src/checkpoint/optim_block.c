@@ -241,9 +241,9 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
         if (i < n - block->n_parameters && !has_tensor(file, sources[i].name) &&
             is_new(block, m, sources[i].name))
             continue;
-        status = tutti__tensor_files_read(file, sources[i].name, sources[i].array.dtype,
-                                          sources[i].array.shape,
-                                          (void *)(uintptr_t)sources[i].array.p);
+        status =
+            tutti__tensor_files_read(file, sources[i].name, sources[i].array.dtype,
+                                     sources[i].array.shape, (void *)(uintptr_t)sources[i].array.p);
         found++;
     }
     if (status == TUTTI_OK && tutti__tensor_files_count(file) != found)
@@ -255,7 +255,8 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
 }
 
 /* A parameter has state if it is trained, or the file has some of it. */
-static void find_in_file(tutti__optim_block *block, const tutti_module *m, const tutti__tensor_files *file)
+static void find_in_file(tutti__optim_block *block, const tutti_module *m,
+                         const tutti__tensor_files *file)
 {
     char name[NAME_BYTES];
 
@@ -263,8 +264,8 @@ static void find_in_file(tutti__optim_block *block, const tutti_module *m, const
         const tutti_tensor *t = tutti_module_parameter(m, i);
 
         snprintf(name, sizeof name, "%s.%s", block->names[0], tutti_tensor_name(t));
-        block->has[i] = t->parameter->requires_grad ||
-                        (block->n_states > 0 && has_tensor(file, name));
+        block->has[i] =
+            t->parameter->requires_grad || (block->n_states > 0 && has_tensor(file, name));
     }
 }
 

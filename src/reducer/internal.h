@@ -56,7 +56,7 @@ typedef struct tutti__bucket {
     tutti__event *ready;
     tutti_work *work; /* while in flight */
     uint64_t ready_ns;
-    tutti__kept kept; /* in this step, when it was reduced */
+    tutti__kept kept;  /* in this step, when it was reduced */
     tutti_bucket view; /* for hooks */
     tutti_bucket_info info;
 } tutti__bucket;
@@ -84,7 +84,8 @@ struct tutti_reducer {
     tutti__exact *exact;  /* NULL: means are over ranks */
     tutti__late *late;    /* by the gradients' index */
     size_t n_late, next_late;
-    size_t in_flight; /* at most so many buckets are being reduced when another is sent; 0: any number */
+    size_t
+        in_flight; /* at most so many buckets are being reduced when another is sent; 0: any number */
     tutti__bucket_limits limits;
     tutti__recorder *recorder;
     tutti_traffic traffic;

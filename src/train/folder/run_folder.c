@@ -100,12 +100,24 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 /* ---- An earlier run, moved aside ---- */
 
 /* All files of a run. */
-static const char *const run_files[] = {
-    "config.json",     "metrics.jsonl",      "summary.json", "model.safetensors",
-    "ema.safetensors", "checkpoints",        "trace",        "tensorboard",
-    "wandb",           "metrics.prom",       "report.html",  "lr_find.json",
-    "tokenizer.json",  "tokenizer.tiktoken", "vocab.json",   "merges.txt",
-    "model.safetensors.index.json", "ema.safetensors.index.json"};
+static const char *const run_files[] = {"config.json",
+                                        "metrics.jsonl",
+                                        "summary.json",
+                                        "model.safetensors",
+                                        "ema.safetensors",
+                                        "checkpoints",
+                                        "trace",
+                                        "tensorboard",
+                                        "wandb",
+                                        "metrics.prom",
+                                        "report.html",
+                                        "lr_find.json",
+                                        "tokenizer.json",
+                                        "tokenizer.tiktoken",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "model.safetensors.index.json",
+                                        "ema.safetensors.index.json"};
 
 static tutti_status move_files(const char *from_dir, const char *to_dir)
 {

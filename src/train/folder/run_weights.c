@@ -13,8 +13,7 @@
 
 #define ENDING ".safetensors"
 
-static tutti_status weights_path(const tutti__run_folder *folder, const char *name,
-                                 char path[4096])
+static tutti_status weights_path(const tutti__run_folder *folder, const char *name, char path[4096])
 {
     if (snprintf(path, 4096, "%s/%s", folder->path, name) >= 4096)
         return tutti__fail(TUTTI_ERR_ARG, "run_dir: the path %.60s... is too long", folder->path);

@@ -118,8 +118,7 @@ static bool link_parts(tutti__train_run *run, const char *stem, shortfall *notes
     }
     if (tutti__run_folder_link_parts(&run->folder, stem, run->position.at.step) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train", "%s: the weights are in %s/checkpoints/step-%08llu",
-                  tutti_last_error(), run->folder.path,
-                  (unsigned long long)run->position.at.step);
+                  tutti_last_error(), run->folder.path, (unsigned long long)run->position.at.step);
     return true;
 }
 

@@ -144,15 +144,15 @@ static int shares_then(const tutti__resume *r)
 static tutti_status check_divided(const tutti__resume *r, const char *folder)
 {
     const tutti_module *m = r->session->module;
-    const bool average = r->session->config->ema > 0 &&
-                         json_is_object(json_object_get(r->state, "ema"));
+    const bool average =
+        r->session->config->ema > 0 && json_is_object(json_object_get(r->state, "ema"));
 
     TUTTI_TRY(tutti__divided_check(m, folder, "model",
                                    json_string_value(json_object_get(r->state, "model_digest"))));
-    return average ? tutti__divided_check(
-                         m, folder, "ema",
-                         json_string_value(json_object_get(r->state, "ema_digest")))
-                   : TUTTI_OK;
+    return average
+               ? tutti__divided_check(m, folder, "ema",
+                                      json_string_value(json_object_get(r->state, "ema_digest")))
+               : TUTTI_OK;
 }
 
 static tutti_status read_files(tutti__resume *r, const char *folder)
@@ -534,8 +534,7 @@ static tutti_status apply_divided(tutti__resume *r)
 static tutti_status apply_model(tutti__resume *r)
 {
     tutti__session *s = r->session;
-    const json_t *updates =
-        json_object_get(json_object_get(r->state, "ema"), "updates");
+    const json_t *updates = json_object_get(json_object_get(r->state, "ema"), "updates");
 
     if (!tutti__session_is_divided(s))
         return TUTTI_OK;
