@@ -378,7 +378,9 @@ typedef struct tutti_peers {
     tutti_status (*all_gather)(void *self, const float *values, size_t n, float *all);
     /* values = their sum over all ranks, in rank order */
     tutti_status (*sum)(void *self, float *values, size_t n);
-    uint64_t reserved[4]; /* zero */
+    /* own (n) = values number rank, of n each, of the sum of all ranks' (size x n), which may be written; NULL: by sum */
+    tutti_status (*reduce_scatter)(void *self, float *values, size_t n, float *own);
+    uint64_t reserved[3]; /* zero */
 } tutti_peers;
 
 typedef struct tutti_batch_norm2d_args {
@@ -444,7 +446,10 @@ typedef struct tutti_attention_opts {
      * them. multi_head_attention only: their number; 0: as many as of q. */
     bool enable_gqa;
     int kv_heads;
-    uint64_t reserved[4]; /* zero */
+    /* Of heads that are divided among ranks: this one has those from first_head on of all_heads, for which dropout draws their numbers;
+     * 0, 0: all. */
+    int first_head, all_heads;
+    uint64_t reserved[3]; /* zero */
 } tutti_attention_opts;
 
 /* softmax(scale q k^T + mask) v for each head: q [..,H,L,D], k [..,H,S,D], v [..,H,S,Dv] -> [..,H,L,Dv]. The leading dimensions

@@ -122,6 +122,34 @@ static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
     return TUTTI_OK;
 }
 
+/* opts->parallel: before the layers are made. */
+static tutti_status divide(tutti_module *m, const tutti_model_kind *kind,
+                           const tutti_model_opts *opts)
+{
+    char list[256] = "";
+    tutti_parallel_rule rules[32];
+    size_t n = 0;
+
+    if (!opts->parallel || opts->parallel->size <= 1)
+        return TUTTI_OK;
+    if (kind->plan && kind->n_plan > TUTTI__COUNT_OF(rules))
+        return tutti__fail(TUTTI_ERR_ARG, "model %s: its plan has %zu rules, expected at most %zu",
+                           kind->name, kind->n_plan, TUTTI__COUNT_OF(rules));
+    for (size_t i = 0; kind->plan && i < kind->n_plan; i++)
+        if (opts->parallel_tokens || kind->plan[i].how != TUTTI_PARALLEL_TOKENS)
+            rules[n++] = kind->plan[i];
+    if (kind->plan)
+        return tutti_module_parallelize(m, opts->parallel, rules, n);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(KINDS); i++)
+        if (KINDS[i]->plan)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? ", " : "",
+                     KINDS[i]->name);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "model %s has no plan by which its layers could be divided among ranks "
+                       "(tutti_model_kind.plan); those that have one: %s",
+                       kind->name, list);
+}
+
 tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *name,
                              const tutti_model_opts *opts)
 {
@@ -143,8 +171,13 @@ tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *n
     }
     tutti_module_init(model->module, cx);
     tutti_module_set_forward(model->module, kind->forward);
-    kind->init(model->module, opts);
-    status = tutti_module_status(model->module);
+    status = divide(model->module, kind, opts);
+    if (status == TUTTI_OK) {
+        kind->init(model->module, opts);
+        status = tutti_module_status(model->module);
+    }
+    if (status == TUTTI_OK)
+        status = tutti__parallel_check(model->module);
     if (status == TUTTI_OK)
         *model_p = model;
     else

@@ -24,16 +24,31 @@ typedef enum tutti__adaptable {
     TUTTI__IN_OUT  /* [in,out], as of Hugging Face's Conv1D; PEFT's fan_in_fan_out */
 } tutti__adaptable;
 
+/* A parameter that is a part of a whole one: of dimension dim, of `whole` elements, each of `parts` equal parts is divided among `count`
+ * ranks by tutti__chunk, and this one has chunk `index` of each. count 0: it is whole. */
+typedef struct tutti__parameter_split {
+    int dim, parts, index, count;
+    int64_t whole;
+} tutti__parameter_split;
+
 /* One parameter or buffer. The tensor's `parameter` points here if it is one; a buffer uses only the name. */
 typedef struct tutti__state {
     tutti_tensor *tensor;
     const tutti_module *owner;
     tutti__parameter parameter;
     void *memory; /* the tensor's own; parameters: until they are in flat memory */
+    /* Of a parameter whose initial values are not drawn yet, which has no memory either. */
+    struct {
+        tutti_init init;
+        float bound;
+        size_t drawn; /* the number by which they are drawn */
+    } later;
     /* A further name of a tied parameter has no tensor, but tied_to, whose tensor it is; next_tied: the tensor's next name. */
     struct tutti__state *tied_to, *next_tied;
     tutti__adaptable adaptable;
     const tutti__adapter *adapter; /* NULL: none */
+    tutti__parameter_split split;
+    tutti_parallel how; /* it is divided, or its tokens are; 0: it is whole */
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -70,6 +85,8 @@ typedef struct tutti__sharding {
     size_t n;
     uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
     bool whole_gradients; /* every rank has all means: norms need no communication */
+    /* now: gradients outside of the ranges have no memory, and are not read or written */
+    bool only_shares;
     /* Computes the ranges for the current layout. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
     /* Announces a collective operation: an update by this optimizer with this rate, or (NULL) clipping to this norm. */
@@ -95,7 +112,8 @@ struct tutti_root {
     tutti__cursor cursors[3];     /* over parameters, buffers, both */
     tutti_status status;          /* the first error of an initialiser */
     char text[1024];
-    uint64_t round; /* zero_grad count, from 1 */
+    uint64_t round;                   /* zero_grad count, from 1 */
+    struct tutti__parallel *parallel; /* tutti_module_parallelize; NULL: nothing is divided */
     /* of tutti_lora_apply; rank 0: there are no adapters */
     struct {
         int rank;
@@ -104,12 +122,15 @@ struct tutti_root {
 
     float *flat_parameters, *flat_gradients; /* NULL until laid out */
     bool gradients_borrowed;
+    bool reserved; /* the parameters' memory is, and ZeRO gives memory to parts of it */
     size_t n_flat;
     size_t *offsets;            /* of parameter i, in elements */
     size_t *placement;          /* parameters by ascending offset */
     uint64_t layouts;           /* number of layouts so far: optimizer state must follow */
     tutti__sharding *sharding;  /* NULL: not sharded */
     tutti__optim_entry *optims; /* of it and of modules below, the latest first */
+    /* Ranks that hold other parameters of the same model, for the norm of all of them; size 0: none. */
+    tutti_peers norm_peers;
     /* The parameters' previous memory, kept until the next zero_grad, because the current step may have views of it. */
     void **retired;
     size_t n_retired;
@@ -147,6 +168,57 @@ void tutti__set_adaptable(tutti_tensor *weight, tutti__adaptable shape);
 tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_tensor *weight);
 /* Whether t is one of the two matrices of an adapter. */
 bool tutti__is_of_adapter(const tutti_tensor *t);
+
+/* ---- parallel.c: layers divided among ranks ---- */
+
+/* How a new parameter is divided; how 0: not. */
+typedef struct tutti__division {
+    tutti_parallel how;
+    int parts;
+} tutti__division;
+
+/* tutti_parameter_new of a weight that a layer multiplies by, and divided as given; NULL: by the root's rules. */
+tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_shape shape,
+                                    tutti_init init, float bound, tutti__adaptable adaptable,
+                                    const tutti__division *given);
+/* Sets how a parameter of m, with its name and adaptable set, is divided, and makes *shape_p this rank's part. ARG if a rank would have
+ * none. */
+tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__division *given,
+                           tutti_shape *shape_p);
+/* Elements of the whole parameter or buffer. */
+int64_t tutti__whole_count(const tutti__state *state);
+/* Calls part(arg, first, n, at) for each run of elements of the whole, row-major: n from `first` on, which are those from `at` on here. */
+void tutti__split_runs(const tutti__state *state,
+                       void (*part)(void *arg, int64_t first, int64_t n, int64_t at), void *arg);
+void tutti__parallel_free(struct tutti__parallel *parallel);
+/* ARG if a rule named no parameter that was made. */
+tutti_status tutti__parallel_check(const tutti_module *root);
+
+/* For a layer's forward with a weight that may be divided: x for the product; the bias of the product; the whole result, or this
+ * rank's part of it. */
+tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight);
+/* The same once for several layers that read it. */
+tutti_tensor *tutti__parallel_shared_input(tutti_tensor *x, const tutti_tensor *weight);
+/* What x was before either. */
+tutti_tensor *tutti__parallel_original(tutti_tensor *x);
+/* A parameter that every rank has, for its rows of the tokens: its gradient is the sum over the ranks. */
+tutti_tensor *tutti__parallel_weight(tutti_tensor *weight);
+tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight);
+tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
+                                     const tutti_tensor *weight);
+/* The logits of a head whose outputs are a vocabulary, lazy (tensor/op/vocabulary_logits.h). */
+tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias);
+/* Whether a weight is divided by a rule of VOCABULARY. */
+static inline bool tutti__has_vocabulary(const tutti_tensor *weight)
+{
+    return weight && weight->parameter && tutti__state_of(weight)->how == TUTTI_PARALLEL_VOCABULARY;
+}
+/* Rows of a table, which may be divided. */
+tutti_tensor *tutti__parallel_rows(tutti_tensor *weight, tutti_tensor *indices);
+/* How many of the heads are this rank's, as the outputs of the weight are divided; *first_p (may be NULL): the first of them. The
+ * module's error, and 1, if they cannot be divided so. */
+int tutti__parallel_heads(tutti_module *m, const tutti_tensor *weight, const char *what, int heads,
+                          int *first_p);
 
 /* Whether m is an embedding: its weight is a table of vectors, not a matrix. */
 bool tutti__is_embedding(const tutti_module *m);
@@ -190,6 +262,17 @@ void tutti__flat_return_gradients(struct tutti_root *root);
 tutti__flat_span *tutti__flat_spans(struct tutti_root *root, size_t n);
 void tutti__flat_free_retired(struct tutti_root *root);
 void tutti__flat_destroy(struct tutti_root *root);
+
+/* ---- Parameters of which each rank has shares (ZeRO-3) ---- */
+
+/* Gives the parameters addresses in reserved memory, in this order, and their gradients this memory. *from_p: where the elements of
+ * parameter i are now, NULL: not drawn yet; for `bring`, and to be freed by the caller. */
+tutti_status tutti__flat_reserve(struct tutti_root *root, tutti_tensor *const *order,
+                                 float *gradients, const void ***from_p);
+/* Moves or draws the elements of parameter i into its memory, which is backed, and frees where they were. */
+tutti_status tutti__flat_bring(struct tutti_root *root, size_t i, const void *from);
+/* Draws the initial values of a parameter that has none yet, into values, in host memory. */
+void tutti__draw_later(const tutti__state *state, void *values);
 
 static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 {

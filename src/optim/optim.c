@@ -91,11 +91,19 @@ static void free_state(const tutti_optim *optim, float *const state[TUTTI__OPTIM
             cx->device_ops->free(cx->device, state[k]);
 }
 
+static void forget_later(tutti_optim *optim)
+{
+    if (optim->later.free)
+        optim->later.free(optim->later.self);
+    memset(&optim->later, 0, sizeof optim->later);
+}
+
 void tutti_optim_free(tutti_optim *optim)
 {
     if (!optim)
         return;
     leave_list(&optim->entry);
+    forget_later(optim);
     tutti__optim_free_whole(optim);
     free_state(optim, optim->state);
     if (optim->scratch)
@@ -227,6 +235,16 @@ static tutti_status renew_state(tutti_optim *optim)
     return TUTTI_OK;
 }
 
+static tutti_status load_later(tutti_optim *optim)
+{
+    tutti_status status = TUTTI_OK;
+
+    if (optim->later.load)
+        status = optim->later.load(optim->later.self, optim);
+    forget_later(optim);
+    return status;
+}
+
 tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sharding)
 {
     struct tutti_root *root = optim->module->root;
@@ -236,7 +254,7 @@ tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sha
     if (sharding)
         TUTTI_TRY(sharding->prepare(sharding->self));
     if (optim->layouts == root->layouts && optim->sharding == sharding)
-        return TUTTI_OK;
+        return load_later(optim);
     if (optim->sharding)
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s: each rank has a share of the state, for another layout of the "
@@ -247,7 +265,12 @@ tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sha
     status = renew_state(optim);
     if (status != TUTTI_OK)
         optim->sharding = NULL;
-    return status;
+    return status == TUTTI_OK ? load_later(optim) : status;
+}
+
+tutti_status tutti__optim_load_now(tutti_optim *optim)
+{
+    return optim->later.load ? tutti__optim_prepare(optim, NULL) : TUTTI_OK;
 }
 
 tutti_status tutti__optim_take_whole(tutti_optim *optim)
@@ -367,47 +390,6 @@ tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *u
         return update(optim->cx->stream, run);
     tutti__parallel(optim->cx, update_part, &t, (int64_t)((run->n + PART - 1) / PART));
     return t.status == TUTTI_OK ? TUTTI_OK : tutti__fail_again((tutti_status)t.status, t.text);
-}
-
-typedef struct norm_job {
-    const tutti_optim *optim;
-    const float *p;
-    size_t n;
-    double *sums;
-} norm_job;
-
-static void square_part(void *arg, int64_t i, int member)
-{
-    const norm_job *t = arg;
-    const size_t first = (size_t)i * PART, left = t->n - first;
-    const tutti__flat_span span = {(float *)(uintptr_t)(t->p + first), left < PART ? left : PART};
-    tutti_stream *stream = t->optim->cx->stream;
-
-    (void)member;
-    (void)!stream->ops->flat->sum_squares(stream, &span, 1, &t->sums[i]); /* on the host: OK */
-}
-
-tutti_status tutti__optim_norm(const tutti_optim *optim, const float *p, size_t n, double *norm_p)
-{
-    const size_t parts = (n + PART - 1) / PART;
-    const tutti__flat_span span = {(float *)(uintptr_t)p, n};
-    tutti_stream *stream = optim->cx->stream;
-    double sum = 0;
-    norm_job t = {.optim = optim, .p = p, .n = n};
-
-    if (!optim->cx->device_ops->is_host) {
-        TUTTI_TRY(stream->ops->flat->sum_squares(stream, &span, 1, &sum));
-    } else {
-        t.sums = tutti__alloc((parts + 1) * sizeof *t.sums);
-        if (!t.sums)
-            return TUTTI_ERR_MEMORY;
-        tutti__parallel(optim->cx, square_part, &t, (int64_t)parts);
-        for (size_t i = 0; i < parts; i++)
-            sum += t.sums[i];
-        free(t.sums);
-    }
-    *norm_p = sqrt(sum);
-    return TUTTI_OK;
 }
 
 tutti_status tutti__optim_scratch(tutti_optim *optim, size_t n, float **p)

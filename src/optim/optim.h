@@ -110,6 +110,12 @@ struct tutti_optim {
     const tutti__sharding *sharding; /* whose ranges state has; NULL: not sharded */
     /* All ranks' state, gathered on this rank until the next step, in host memory; else NULL. */
     float *whole[TUTTI__OPTIM_STATES];
+    /* State that is read when its layout is known, before the next update, on all ranks together. load NULL: none. */
+    struct {
+        tutti_status (*load)(void *self, tutti_optim *optim);
+        void (*free)(void *self);
+        void *self;
+    } later;
 };
 
 /* Checks the module and makes the optimizer with this rule. */
@@ -118,7 +124,13 @@ tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutt
 /* An elementwise update of a run, on the host by the context's threads; the bits are those of one thread. */
 tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *update,
                                       const tutti__flat_run *run);
-/* The L2 norm of n elements, with the same bits for any number of threads and place in memory. */
+/* *sum += the squares of all spans, on the host by the context's threads. A norm is computed by it alone: the bits depend
+ * neither on threads, nor on the layout of memory, nor on the division into spans and ranks (device/squares.h). */
+tutti_status tutti__add_squares(tutti_ctx *cx, const tutti__flat_span *spans, size_t n,
+                                tutti__squares *sum);
+/* *sum becomes the sum of all ranks' sums; size 0: there are none. */
+tutti_status tutti__add_peers_squares(const tutti_peers *peers, tutti__squares *sum);
+/* The L2 norm of n elements. */
 tutti_status tutti__optim_norm(const tutti_optim *optim, const float *p, size_t n, double *norm_p);
 /* Memory of the device for n elements, until the next call. */
 tutti_status tutti__optim_scratch(tutti_optim *optim, size_t n, float **p);
@@ -147,13 +159,17 @@ static inline float tutti__optim_eps(double eps)
 bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes);
 /* Allocates state, or moves it to the parameters' current layout: this rank's share, or with sharding NULL all of it. */
 tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sharding);
-/* The gradients below m in creation order. Valid until the next call for the same root. */
+/* The gradients below m in creation order, as far as this rank has memory for them. Valid until the next call for the same root. */
 tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span **spans_p,
                                    size_t *n_p);
+/* Multiplies them by it. */
+tutti_status tutti__scale_gradients(const tutti_module *m, float factor);
 /* As tutti_optim_state_read, but asynchronously, in the order of a stream of the optimizer's device. */
 tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                                      const tutti_tensor *parameter, tutti_stream *stream,
                                      float *dst);
+/* Reads what was left for later now, in the present layout. Collective. */
+tutti_status tutti__optim_load_now(tutti_optim *optim);
 /* Frees the gathered state. */
 void tutti__optim_free_whole(tutti_optim *optim);
 /* With sharded state. take_whole: the gathered state replaces this rank's share, unsharded until the next step. drop_share:

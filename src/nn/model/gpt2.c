@@ -21,7 +21,7 @@ typedef struct gpt2_block {
     tutti__projection attn_proj;
     tutti_module mlp;
     tutti__projection c_fc, mlp_proj;
-    int heads;
+    int heads, first_head, all_heads; /* of this rank, and of all */
     float dropout;
 } gpt2_block;
 
@@ -38,7 +38,10 @@ typedef struct gpt2 {
 
 static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 {
-    const tutti_attention_opts opts = {.is_causal = true, .dropout_p = m->dropout};
+    const tutti_attention_opts opts = {.is_causal = true,
+                                       .dropout_p = m->dropout,
+                                       .first_head = m->first_head,
+                                       .all_heads = m->all_heads};
     tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x);
 
     if (m->base.cx->kv_cache)
@@ -49,11 +52,11 @@ static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 }
 
 /* x + what a branch of the block adds to it. */
-static tutti_tensor *add_branch(const gpt2_block *m, const tutti__projection *last, tutti_tensor *x,
+static tutti_tensor *add_branch(gpt2_block *m, const tutti__projection *last, tutti_tensor *x,
                                 tutti_tensor *y)
 {
     if (m->dropout > 0)
-        y = tutti_dropout(y, m->dropout);
+        y = tutti_parallel_dropout(&m->base, y, m->dropout);
     return tutti_add(x, last->base.hook && m->dropout == 0 ? y : tutti__last_read(y));
 }
 
@@ -76,11 +79,13 @@ static void block_init(gpt2_block *m, tutti_module *parent, const tutti__languag
 
     tutti_module_init_child(&m->base, parent, NULL);
     tutti_module_set_forward(&m->base, block_forward);
-    m->heads = s->heads;
     m->dropout = dropout;
     tutti_layer_norm_init(&m->ln_1, &m->base, "ln_1", TUTTI_SHAPE(s->width));
     tutti_module_init_child(&m->attn, &m->base, "attn");
     tutti__projection_init(&m->c_attn, &m->attn, "c_attn", s->width, 3 * s->width, STD);
+    m->all_heads = s->heads;
+    m->heads =
+        tutti__parallel_heads(&m->base, m->c_attn.weight, "heads: gpt2", s->heads, &m->first_head);
     tutti__projection_init(&m->attn_proj, &m->attn, "c_proj", s->width, s->width, added);
     tutti_layer_norm_init(&m->ln_2, &m->base, "ln_2", TUTTI_SHAPE(s->width));
     m->ln_1.eps = m->ln_2.eps = EPS;
@@ -132,7 +137,8 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
     if (t < m->context)
         positions = tutti_narrow(positions, 0, tutti__kv_cache_length(module->cx), t);
     x = tutti_add(tutti_embedding_forward(&m->wte, x), positions);
-    x = tutti_module_forward(&m->h, tutti__model_dropout(m->dropout, x));
+    x = tutti_parallel_tokens(module, tutti__model_dropout(m->dropout, x));
+    x = tutti_module_forward(&m->h, x);
     return tutti__vocabulary_logits(tutti_norm_forward(&m->ln_f, x), m->lm_head.weight);
 }
 
@@ -156,6 +162,15 @@ static void init_xl(tutti_module *m, const tutti_model_opts *opts)
     init_with(m, opts, "gpt2-xl", 48, 25, 1600);
 }
 
+/* How its layers are divided among ranks. */
+static const tutti_parallel_rule plan[] = {
+    {.name = "transformer.wte,lm_head", .how = TUTTI_PARALLEL_VOCABULARY},
+    {.name = "transformer.h.*.attn.c_attn", .how = TUTTI_PARALLEL_COLUMNS, .parts = 3},
+    {.name = "transformer.h.*.mlp.c_fc", .how = TUTTI_PARALLEL_COLUMNS},
+    {.name = "transformer.h.*.c_proj", .how = TUTTI_PARALLEL_ROWS},
+    {.name = "transformer.*ln_?", .how = TUTTI_PARALLEL_TOKENS}};
+
+#define PLAN  .plan = plan, .n_plan = TUTTI__COUNT_OF(plan)
 #define SIZES (TUTTI_MODEL_TOKENS | TUTTI_MODEL_CONTEXT | TUTTI_MODEL_RECOMPUTE)
 
 const tutti_model_kind tutti__model_gpt2 = {
@@ -164,6 +179,7 @@ const tutti_model_kind tutti__model_gpt2 = {
     .init = init,
     .forward = forward,
     .sizes = SIZES | TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS,
+    PLAN,
 };
 
 const tutti_model_kind tutti__model_gpt2_medium = {
@@ -172,6 +188,7 @@ const tutti_model_kind tutti__model_gpt2_medium = {
     .init = init_medium,
     .forward = forward,
     .sizes = SIZES,
+    PLAN,
 };
 
 const tutti_model_kind tutti__model_gpt2_large = {
@@ -180,6 +197,7 @@ const tutti_model_kind tutti__model_gpt2_large = {
     .init = init_large,
     .forward = forward,
     .sizes = SIZES,
+    PLAN,
 };
 
 const tutti_model_kind tutti__model_gpt2_xl = {
@@ -188,4 +206,5 @@ const tutti_model_kind tutti__model_gpt2_xl = {
     .init = init_xl,
     .forward = forward,
     .sizes = SIZES,
+    PLAN,
 };

@@ -141,6 +141,24 @@ static void print_end(tutti__train_run *run)
                             steps, (long long)c->epochs);
 }
 
+/* How ranks are divided, if not by samples alone. */
+static void print_layout(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+    const int data = tutti__session_data_size(s);
+
+    if (!s->mesh)
+        return;
+    tutti__progress_say(&run->progress,
+                        "tensor %d: each layer is divided among %d ranks; %d batch%s a step",
+                        tutti_mesh_size(s->mesh, "tensor"), tutti_mesh_size(s->mesh, "tensor"),
+                        data, data == 1 ? "" : "es");
+    if (s->task.kind->is_language_modeling && s->config->sample_tokens > 0)
+        tutti__progress_say(&run->progress,
+                            "no texts after evaluations, as no rank has all of the model: "
+                            "tutti generate writes them from a checkpoint");
+}
+
 void tutti__run_header(tutti__train_run *run)
 {
     const tutti__session *s = &run->session;
@@ -171,6 +189,7 @@ void tutti__run_header(tutti__train_run *run)
                         : c->augment                              ? ", augment on"
                                                                   : ", augment off");
     print_end(run);
+    print_layout(run);
     print_adapters(run);
     print_device(run);
     if (!c->deterministic && s->cx->device.kind != TUTTI_CUDA)

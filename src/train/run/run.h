@@ -76,6 +76,8 @@ struct tutti__train_run {
     tutti__logs logs; /* on rank 0 */
     tutti__metric_tables tables;
     struct tutti__sampler *sampler; /* of a language model's texts; NULL: none yet */
+    bool no_sample;                 /* which was said */
+    char digests[2][33];            /* of a divided model, and its averages, at the end; "": none */
     json_t *confusion;              /* of the last evaluation; NULL: none, or too many classes */
     tutti__logged logged; /* the last lines that this process wrote to them, or found there */
     tutti__trace_window trace;

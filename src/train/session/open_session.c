@@ -90,7 +90,8 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
     opts = loader_opts(s, s->data.test);
     opts.no_padding = true;
     opts.augmentation = &(tutti_augment_opts){.own = own->augment, .self = own->self};
-    return tutti_loader_new(&s->data.test_loader, s->data.test, s->group, &opts);
+    return tutti_loader_new(&s->data.test_loader, s->data.test, tutti__session_data_group(s),
+                            &opts);
 }
 
 static bool same_fields(const tutti_dataset_info *a, const tutti_dataset_info *b)
@@ -204,7 +205,8 @@ static tutti_status open_data(tutti__session *s)
     opts.shuffle = true;
     opts.augment = c->augment;
     opts.augmentation = &augmentation;
-    return tutti_loader_new(&s->data.train_loader, s->data.train, s->group, &opts);
+    return tutti_loader_new(&s->data.train_loader, s->data.train, tutti__session_data_group(s),
+                            &opts);
 }
 
 /* Threads of kernels: as asked, else this rank's share of the cores that it may use. */
@@ -297,6 +299,18 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
                        tutti__dataset_text(data, 2, text));
 }
 
+static tutti_status divide_layers(tutti__session *s, tutti_device device, tutti_model_opts *opts)
+{
+    if (device.kind != TUTTI_CPU || strcmp(s->config->device, "strict") == 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "tensor: layers can be divided among ranks on the CPU only; use "
+                           "device=cpu or tensor=1");
+    s->tensor = tutti_group_peers(tutti_mesh_group(s->mesh, "tensor"));
+    opts->parallel = &s->tensor;
+    opts->parallel_tokens = s->config->sequence_parallel;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__session_open_model(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
@@ -307,8 +321,10 @@ tutti_status tutti__session_open_model(tutti__session *s)
         kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
     tutti_llama_opts llama;
     tutti_model_opts model_opts = tutti__config_model_opts(c, kind, &llama);
-    tutti_ctx_opts ctx_opts = {
-        .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
+    tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed,
+                               .threads = threads_of(s),
+                               .nondeterministic = !c->deterministic,
+                               .defers_parameters = c->zero == 3 && c->shards == 0};
     tutti_device device;
 
     TUTTI_TRY(check_input(s, data));
@@ -318,6 +334,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
     model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
+    if (tutti_mesh_size(s->mesh, "tensor") > 1)
+        TUTTI_TRY(divide_layers(s, device, &model_opts));
     TUTTI_TRY(pin(s));
     TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));
     TUTTI_TRY(tutti__loss_open(&s->loss, s->cx));
@@ -422,6 +440,7 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                                              ? TUTTI_NONFINITE_IGNORE
                                              : TUTTI_NONFINITE_ERROR,
                             .shards = s->shards,
+                            .zero = (int)c->zero,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }
 
@@ -429,11 +448,13 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
     const tutti_ddp_opts opts = tutti__session_ddp_opts(s);
+    tutti_group *group = tutti__session_data_group(s);
 
     if (c->sync_bn)
-        tutti_convert_sync_batch_norm(s->module, s->group);
-    TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, s->group, &opts));
-    return c->zero ? tutti_zero_new(&s->zero, s->ddp) : TUTTI_OK;
+        tutti_convert_sync_batch_norm(s->module, group);
+    TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, group, &opts));
+    s->zero = tutti_ddp_zero(s->ddp);
+    return TUTTI_OK;
 }
 
 tutti_group_opts tutti__session_group_opts(const tutti__session *s)
@@ -486,7 +507,6 @@ void tutti__session_close(tutti__session *s)
     tutti_scaler_free(s->scaler);
     tutti_ema_free(s->ema);
     tutti_optim_free(s->optim);
-    tutti_zero_free(s->zero);
     if (s->elastic) /* it owns DDP and the group */
         tutti_elastic_free(s->elastic);
     else
@@ -495,6 +515,7 @@ void tutti__session_close(tutti__session *s)
     tutti__loss_close(&s->loss);
     tutti_ctx_free(s->cx);
     free(s->loss_weights.value);
+    tutti_mesh_free(s->mesh);
     if (!s->elastic)
         tutti_group_free(s->group);
 }

@@ -1,0 +1,102 @@
+# Tensor parallel runs of `tutti train`: the same samples and losses as with whole layers, what is refused, a killed rank.
+# timeout: 240
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+common="--max-steps 6 --log-every 1 --threads 1 --epochs 1 --progress plain"
+text="$common --data shakespeare --batch-size 4 --context 32 --layers 2 --width 48 --heads 4 --eval-steps 3 --eval-samples 32 --lr 0.003"
+gpt2="--model gpt2 $text --dropout 0.1"
+llama="--model llama $text --kv-heads 2"
+vit="--model vit $common --data digits --batch-size 8 --layers 2 --width 32 --heads 4 --clip-grad-norm 1"
+
+# Losses of steps and evaluations, and norms: to rounding.
+figures() { sed -n 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1\n\2/p; s/.*"val_loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
+alike() { # DIR DIR TOLERANCE
+    figures "$1" >"$1.figures"
+    figures "$2" >"$2.figures"
+    [ "$(wc -l <"$1.figures")" -ge 12 ] || fail "$1: $(wc -l <"$1.figures") figures"
+    close "$1.figures" "$2.figures" "$3"
+}
+for model in gpt2 llama vit; do
+    train $model.1 ${!model}
+    train $model.2 -n 2 ${!model}
+    train $model.t2 -n 2 --tensor 2 ${!model}
+    train $model.4 -n 4 --tensor 2 ${!model} # two batches a step
+    train $model.s2 -n 2 --tensor 2 --sequence-parallel ${!model}
+    alike $model.1 $model.t2 2e-6
+    alike $model.1 $model.s2 2e-6
+    alike $model.2 $model.4 2e-6
+done
+says gpt2.t2 "^tensor 2: each layer is divided among 2 ranks; 1 batch a step$"
+says gpt2.4 "^tensor 2: each layer is divided among 2 ranks; 2 batches a step$"
+says gpt2.t2 "^no texts after evaluations"
+[ "$(field gpt2.1/summary.json parameters)" = "$(field gpt2.t2/summary.json parameters)" ] || fail "parameters of gpt2"
+
+# Beside other keys.
+train plain $gpt2 --recompute --grad-accumulation 2 --ema 0.9
+train divided -n 2 --tensor 2 $gpt2 --recompute --grad-accumulation 2 --ema 0.9
+alike plain divided 2e-6
+train plain_lora $gpt2 --lora-rank 4 --lr 0.01
+train divided_lora -n 2 --tensor 2 $gpt2 --lora-rank 4 --lr 0.01
+alike plain_lora divided_lora 2e-6
+train zero -n 4 --tensor 2 --zero 1 $gpt2
+alike gpt2.4 zero 2e-6
+train plain_bf16 $gpt2 --amp bf16
+train divided_bf16 -n 2 --tensor 2 $gpt2 --amp bf16
+alike plain_bf16 divided_bf16 2e-2
+
+# Checkpoints have whole tensors: resumed in the same layout with the same bits; in others, and evaluated by one rank.
+steps="--schedule constant --warmup-steps 0 --checkpoint-every 3 --keep-checkpoints 0 --ema 0.9"
+train all.2 -n 2 --tensor 2 $gpt2 $steps
+train all.4 -n 4 --tensor 2 --zero 1 $gpt2 $steps
+train all.1 $gpt2 $steps
+train again.2 -n 2 --tensor 2 $gpt2 $steps --resume all.2/checkpoints/step-00000003
+same all.2 again.2
+train again.4 -n 4 --tensor 2 --zero 1 $gpt2 $steps --resume all.4/checkpoints/step-00000003
+same all.4 again.4
+train onto.1 $gpt2 $steps --resume all.2/checkpoints/step-00000003
+train onto.4 -n 4 --tensor 4 $gpt2 $steps --resume all.1/checkpoints/step-00000003
+for run in onto.1 onto.4; do
+    losses $run >$run.loss
+    losses all.1 | tail -n "$(wc -l <$run.loss)" >rest.loss
+    close rest.loss $run.loss 2e-6
+done
+for zero in 2 3; do # of each tensor rank's part, over the data ranks
+    train zero.$zero -n 4 --tensor 2 --zero $zero $gpt2 $steps --ema 0
+    same all.4 zero.$zero
+done
+train zero.sequence -n 4 --tensor 2 --zero 3 --sequence-parallel $gpt2 $steps --ema 0
+train sequence -n 4 --tensor 2 --sequence-parallel $gpt2 $steps
+same sequence zero.sequence
+still="--max-steps 1 --lr 0 --weight-decay 0 --init all.2"
+train init.1 $gpt2 $still
+train init.4 -n 4 --tensor 2 $gpt2 $still --resume auto
+same init.1 init.4
+same init.1 all.2
+timeout 60 "$TUTTI" eval all.2 --data shakespeare >eval.out 2>&1 || { cat eval.out && fail "eval of a divided run"; }
+timeout 60 "$TUTTI" checkpoint verify all.2 >verify.out 2>&1 || { cat verify.out && fail "its checkpoints do not verify"; }
+"$TUTTI" checkpoint export all.2 --out whole.safetensors >export.out 2>&1 || { cat export.out && fail "export"; }
+train whole.1 $gpt2 $still --init whole.safetensors
+same init.1 whole.1
+
+refused 2 "comm_hook: the matrices that powersgd approximates are divided" "$TUTTI" train -n 4 --tensor 2 $gpt2 --comm-hook powersgd
+refused 2 "--tensor 3 on 4 ranks: 4 is not a multiple of 3; --tensor 1, 2 or 4" "$TUTTI" train -n 4 --tensor 3 $gpt2
+refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" train -n 3 --tensor 3 $gpt2
+refused 2 "kv_heads: llama: a layer has 1, which cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 $llama --kv-heads 1
+refused 2 "model mini_resnet has no plan by which its layers could be divided among ranks" "$TUTTI" train -n 2 --tensor 2
+refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor 2 --shards 2 $gpt2
+refused 2 "sequence_parallel: it divides tokens among the ranks of a layer; add --tensor T" "$TUTTI" train -n 2 --sequence-parallel $gpt2
+refused 2 "lora_dropout: with tensor=2" "$TUTTI" train -n 2 --tensor 2 $gpt2 --lora-rank 4 --lora-dropout 0.1
+refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
+refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2
+refused 1 "tensor: layers can be divided among ranks on the CPU only" "$TUTTI" train -n 2 --tensor 2 --device strict $gpt2
+
+# A killed rank is named by all others, also by those that wait for it in a layer.
+"$TUTTI" train --run-dir killed -n 4 --tensor 2 $gpt2 --max-steps 1000000 --epochs 1000000 --eval-steps 0 --eval-every 0 >killed.out 2>&1 &
+run=$!
+until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; done
+kill -KILL "$(process_of 3 "run-dir killed")"
+code=0
+wait $run || code=$?
+[ $code != 0 ] || fail "a killed rank was not noticed"
+says killed "rank 3.*(was lost|killed)"
+echo "tensor parallel runs hold"
