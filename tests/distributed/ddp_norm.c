@@ -185,8 +185,8 @@ static int set_weights(net *m)
 static int norm_of(tutti_group *data, tutti_group *peers, int part, int parts, bool zero,
                    float *norm_p)
 {
-    const tutti_ddp_opts opts = {.bucket_mb = 1e-3, .first_bucket_mb = 1e-3, .find_unused = true};
-    tutti_zero *sharded = NULL;
+    const tutti_ddp_opts opts = {
+        .bucket_mb = 1e-3, .first_bucket_mb = 1e-3, .find_unused = true, .zero = zero};
     tutti_ddp *ddp;
     net m;
 
@@ -195,11 +195,8 @@ static int norm_of(tutti_group *data, tutti_group *peers, int part, int parts, b
     if (peers)
         m.base.root->norm_peers = tutti_group_peers(peers);
     CHECK_OK(tutti_ddp_new(&ddp, &m.base, data, &opts));
-    if (zero)
-        CHECK_OK(tutti_zero_new(&sharded, ddp));
     CHECK_OK(backward(&m, part, parts, tutti_group_rank(data)));
     CHECK_OK(tutti_clip_grad_norm(&m.base, 0, norm_p));
-    tutti_zero_free(sharded);
     tutti_ddp_free(ddp);
     net_free(&m);
     return 0;
