@@ -113,6 +113,8 @@ void tutti__arena_reset(tutti__arena *arena)
 {
     const bool grew = arena->allocations != arena->settled;
 
+    if (arena->used > arena->most)
+        arena->most = arena->used;
     if (grew && arena->settled > 0) {
         size_t capacity = arena->capacity;
 

@@ -89,6 +89,21 @@ void *tutti__alloc_unset(size_t bytes)
     return p;
 }
 
+/* Whether memory that asks for huge pages gets them. */
+static bool has_huge_pages(void)
+{
+    char text[128];
+
+    return tutti__slurp("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) &&
+           !strstr(text, "[never]");
+}
+
+size_t tutti__alloc_takes(size_t bytes)
+{
+    return bytes < LARGE || !has_huge_pages() ? bytes
+                                              : (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
 bool tutti__fits_memory(size_t bytes)
 {
     const long pages = sysconf(_SC_PHYS_PAGES); /* 0: a sandbox does not tell */

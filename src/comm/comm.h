@@ -79,6 +79,26 @@ uint64_t tutti__group_bytes(const tutti_group *group);
 /* How long one of the group's collectives may take, in which peers wait for this rank. */
 int tutti__group_timeout_ms(const tutti_group *group);
 
+/* ---- Groups for planning ------------------------------------------------------------------------------- */
+
+/* By kind of call (tutti__op_kind): how many, and bytes of their messages, of which each is all that a rank has before, or after.
+ * name NULL: none. */
+typedef struct tutti__planned_call {
+    const char *name;
+    uint64_t n, bytes;
+} tutti__planned_call;
+#define TUTTI__PLANNED_CALLS 16
+typedef struct tutti__planned_calls {
+    tutti__planned_call of[TUTTI__PLANNED_CALLS];
+    size_t memory; /* bytes of tutti_group_alloc that this rank has */
+} tutti__planned_calls;
+
+/* Rank 0 of `size`, of which `local_size` are on its host, without the others: collectives send nothing and are counted, memory is
+ * that of device/planned. Not with sends and receives, atomics and splits. */
+tutti_status tutti__group_plan(tutti_group **group_p, int size, int local_size);
+/* What it has counted; the caller may reset it, between calls. */
+tutti__planned_calls *tutti__group_planned_calls(tutti_group *group);
+
 /* ---- What this machine allows, for `tutti doctor` ------------------------------------------------------ */
 
 /* False if `ranks` ranks of this host would have to use TCP, and why: "memfd_create: Operation not permitted". */

@@ -7,6 +7,7 @@
  * its elements in the order in memory, if all tensors have the same layout without padding; then a blocked layout is kept. Its
  * parts are computed by the context's threads, with the same bits for any number of them. Sources that are broadcast are expanded
  * part by part; their gradients are computed in the result's shape, then summed. */
+#include "device/planned/planned.h"
 #include "tensor/broadcast.h"
 #include "tensor/op.h"
 #include "tensor/parallel.h"
@@ -334,7 +335,8 @@ static tutti_status compute(work *w, plain_function *function)
     w->p.src = w->src;
     w->p.kept = n->saved[0];
     if (!n->op->plain.elementwise) {
-        function(&w->p);
+        if (!tutti__is_planned(w->cx->device))
+            function(&w->p);
         return TUTTI_OK;
     }
     for (int i = 0; i < n->n_src; i++)

@@ -11,6 +11,7 @@
 #include "train/session/loss_weights.h"
 #include "train/session/task.h"
 #include "train/session/text.h"
+#include <string.h>
 #include <tutti/tutti.h>
 
 /* A mean over samples: of this rank until it is reduced. */
@@ -86,6 +87,13 @@ typedef struct tutti__session {
 static inline int tutti__session_shares(const tutti__session *s)
 {
     return s->shards > 0 ? s->shards : s->size;
+}
+
+/* The device of a session whose steps only count memory (device/planned); not a value that a person can give. */
+#define TUTTI__PLANNED_DEVICE "planned"
+static inline bool tutti__session_is_planned(const tutti__session *s)
+{
+    return strcmp(s->config->device, TUTTI__PLANNED_DEVICE) == 0;
 }
 
 /* ---- open_session.c: its parts, in this order; with config and parts set ---- */
