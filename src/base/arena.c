@@ -14,6 +14,7 @@
 struct tutti__arena_block {
     tutti__arena_block *next;
     size_t bytes, used;
+    size_t most; /* the largest `used` of a round that has ended */
     unsigned char *data; /* may be device memory: never accessed here */
 };
 
@@ -49,7 +50,7 @@ static tutti__arena_block *block_new(tutti__arena *arena, size_t bytes)
         return NULL;
     }
     block->bytes = bytes;
-    block->used = 0;
+    block->used = block->most = 0;
     block->next = NULL;
     *(arena->last ? &arena->last->next : &arena->blocks) = block;
     arena->last = block;
@@ -109,12 +110,25 @@ static void free_blocks(tutti__arena *arena)
     arena->capacity = 0;
 }
 
+/* Pages that were used stay, whether the next round comes to them or not. */
+static void note_most(tutti__arena *arena)
+{
+    size_t all = 0;
+
+    for (tutti__arena_block *block = arena->blocks; block; block = block->next) {
+        if (block->used > block->most)
+            block->most = block->used;
+        all += block->most;
+    }
+    if (all > arena->most)
+        arena->most = all;
+}
+
 void tutti__arena_reset(tutti__arena *arena)
 {
     const bool grew = arena->allocations != arena->settled;
 
-    if (arena->used > arena->most)
-        arena->most = arena->used;
+    note_most(arena);
     if (grew && arena->settled > 0) {
         size_t capacity = arena->capacity;
 

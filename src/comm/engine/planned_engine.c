@@ -1,7 +1,8 @@
 /* planned_engine.c -- a group of which only this rank exists: calls are counted, and send nothing.   SPDX-License-Identifier: MIT
  *
- * The others would make the same calls: of what ranks compare or vote on, each gives what this one does. So a reduction leaves
- * this rank's values, and what is gathered are copies of its own. Of elements in planned memory nothing moves. */
+ * The others would make the same calls: of what ranks compare or vote on, each gives what this one does. So what is gathered are
+ * copies of this rank's, sums of integers are multiples of its own, and other reductions leave its values. Of elements in
+ * planned memory nothing moves. */
 #include "comm/engine/planned_engine.h"
 
 #include "comm/core/operation.h"
@@ -39,6 +40,18 @@ static bool moves(const void *p, size_t bytes)
     return p && bytes > 0 && !tutti__planned_owns(p);
 }
 
+/* The sum of integers that are the same on all ranks: counts, and what is compared by sums. */
+static void add_up(int size, const tutti__operation *op)
+{
+    int64_t *p = op->dst;
+
+    if (op->signature.op != TUTTI__OP_ALL_REDUCE || op->signature.redop != TUTTI_SUM ||
+        op->signature.dtype != TUTTI_I64 || !moves(op->dst, 1))
+        return;
+    for (uint64_t i = 0; i < op->signature.count; i++)
+        p[i] = (int64_t)((uint64_t)p[i] * (uint64_t)size);
+}
+
 static tutti_status run(tutti__engine *engine, tutti__operation *op)
 {
     planned_engine *e = (planned_engine *)engine;
@@ -63,6 +76,7 @@ static tutti_status run(tutti__engine *engine, tutti__operation *op)
             moves(op->src, element))
             memmove(to, from, mine.count * element);
     }
+    add_up(comm->size, op);
     return TUTTI_OK;
 }
 

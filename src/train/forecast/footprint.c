@@ -35,8 +35,11 @@ typedef struct forecast {
     size_t begun;  /* resident before the session */
     size_t opened; /* with its data */
     size_t laid_out, stepped, evaluated; /* the most that was allocated at these moments */
+    size_t steady;                       /* what is allocated between steps */
     size_t in_steps, in_all;             /* what the arenas have used by the end of step 2, and of the evaluation */
     size_t outputs;                      /* of an evaluation, in host memory */
+    size_t copy, weights;                /* of a checkpoint, of model.safetensors */
+    size_t gathered;                     /* of the other ranks' state, meanwhile */
     size_t unused;                       /* of what is allocated: pages that nothing touches */
     uint64_t skipped_steps;
 } forecast;
@@ -75,11 +78,11 @@ static tutti_status next(const forecast *p, tutti_batch *batch)
     return tutti__fail(TUTTI_ERR_ARG, "data: there is not one batch of it for each rank");
 }
 
-/* This rank's part of the shards. */
+/* This rank's part of the shards: of all ranks the same, as tutti__layout_check requires. */
 static tutti_status shard_gradients(forecast *p)
 {
     tutti__session *s = &p->session;
-    const int end = s->shards / s->size > 0 ? s->shards / s->size : 1;
+    const int end = s->shards / s->size;
     double rest;
     bool again;
 
@@ -148,27 +151,53 @@ static tutti_status take_steps(forecast *p)
     s->cx->profile = NULL;
     tutti__profile_free(profile);
     p->stepped = most();
+    p->steady = tutti__planned_count().now;
     p->in_steps = arenas(s->cx);
     return status;
 }
 
 /* ---- Around the steps --------------------------------------------------------------------------------------------- */
 
-/* One batch of the test data. */
+/* The outputs of as many samples as an evaluation computes at once, of zeros. */
+static tutti_status compute_outputs(const forecast *p, tutti_array x)
+{
+    const tutti__session *s = &p->session;
+    void *zeros = tutti__alloc((size_t)tutti_shape_count(x.shape) * tutti_dtype_size(x.dtype));
+    tutti_tensor *output;
+    const void *elements;
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    x.p = zeros;
+    if (zeros) {
+        tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
+        status = tutti__session_forward(s, x, &output);
+        if (status == TUTTI_OK)
+            status = tutti_tensor_status(output);
+        if (status == TUTTI_OK) /* which stores lazy ones */
+            status = tutti__tensor_row_major(output, &elements);
+        tutti_step_end(s->cx);
+    }
+    free(zeros);
+    return status;
+}
+
+/* The first batch of the test data fills the loader's memory. */
 static tutti_status evaluate(forecast *p)
 {
-    tutti__session *s = &p->session;
-    tutti__tally tally;
-    tutti_status status;
+    const tutti__session *s = &p->session;
+    const tutti_dataset *data = s->data.test;
+    tutti_batch batch;
+    size_t n;
 
-    p->evaluated = 0;
-    if (s->data.test) {
-        TUTTI_TRY(tutti__tally_new(&tally, &s->task, s->parts->own.metrics, false));
-        status = tutti__evaluate(s, &(tutti__evaluation){.tally = &tally});
-        tutti__tally_free(&tally);
-        TUTTI_TRY(status);
-        p->outputs =
-            tutti__evaluate_at_once(s) * tutti__task_width(&s->task) * sizeof(float);
+    if (data) {
+        n = tutti__evaluate_at_once(s);
+        if (s->shards == 0 && !tutti_loader_next(s->data.test_loader, &batch))
+            TUTTI_TRY(tutti_loader_status(s->data.test_loader));
+        TUTTI_TRY(compute_outputs(
+            p, tutti__dataset_array(data, 0, (int64_t)n,
+                                    tutti__dataset_has_images(data) ? s->parts->model->channels
+                                                                    : 0)));
+        p->outputs = n * tutti__task_width(&s->task) * sizeof(float);
         p->evaluated = most();
     }
     p->in_all = arenas(s->cx);
@@ -201,8 +230,8 @@ static bool saves_between(const forecast *p)
         }
 }
 
-/* What rank 0 allocates to write a checkpoint (train/save/writer.c). *gathered_p: of which ZeRO's state from the other ranks. */
-static tutti_status copy_state(const forecast *p, size_t *bytes_p)
+/* What rank 0 allocates to write a checkpoint (train/save/writer.c), with ZeRO's state from the other ranks; and for the final weights. */
+static tutti_status copy_state(forecast *p)
 {
     const tutti__session *s = &p->session;
     const size_t before = tutti__planned_count().now;
@@ -214,10 +243,12 @@ static tutti_status copy_state(const forecast *p, size_t *bytes_p)
         status = tutti__optim_block_new(&block, s->optim, s->module);
     if (status == TUTTI_OK && s->ema)
         status = tutti__snapshot_new(&ema, s->module);
-    *bytes_p = tutti__planned_count().now - before;
-    if (s->zero && s->shards == 0)
-        *bytes_p += (size_t)tutti__config_optim_states(&p->config) * s->module->root->n_flat *
-                    sizeof(float);
+    p->copy = tutti__planned_count().now - before;
+    p->weights = tutti__alloc_takes(model.bytes);
+    if (s->zero && s->shards == 0) /* all of it, kind by kind, and a bucket of it (ddp/zero.c) */
+        p->gathered = (size_t)tutti__config_optim_states(&p->config) *
+                          tutti__alloc_takes(s->module->root->n_flat * sizeof(float)) +
+                      tutti__alloc_takes(p->f->largest_bucket);
     tutti__snapshot_free(&model);
     tutti__snapshot_free(&ema);
     tutti__optim_block_free(&block);
@@ -226,7 +257,7 @@ static tutti_status copy_state(const forecast *p, size_t *bytes_p)
 
 /* ---- The whole ------------------------------------------------------------------------------------------------------ */
 
-/* As the ranks of a run open one. Of test data one batch is enough. */
+/* As the ranks of a run open one. */
 static tutti_status open_session(forecast *p)
 {
     tutti__session *s = &p->session;
@@ -237,8 +268,6 @@ static tutti_status open_session(forecast *p)
     s->shards = (int)c->shards;
     s->cores = (tutti__core_share){.index = 0, .n = p->layout->local_ranks};
     c->world_size = s->size;
-    if (c->eval_samples == 0 || c->eval_samples > c->batch_size * s->size)
-        c->eval_samples = c->batch_size * s->size;
     TUTTI_TRY(tutti__group_plan(&s->group, s->size, p->layout->local_ranks));
     TUTTI_TRY(tutti__session_open_alone(s));
     p->plan = tutti__plan_of(c, tutti_dataset_describe(s->data.train).count,
@@ -302,7 +331,7 @@ static void note_parts(forecast *p)
     f->communication = group > flat ? group - flat : 0;
     f->optimizer = state;
     known = f->parameters + flat + state + f->average + f->communication;
-    f->kernels = p->stepped > known ? p->stepped - known : 0;
+    f->kernels = p->steady > known ? p->steady - known : 0;
     f->gradients -= frozen;
     p->unused = frozen;
     if (!s->zero) {
@@ -321,31 +350,36 @@ static void consider(tutti__footprint *f, size_t bytes, const char *when)
 }
 
 /* Without a checkpoint, then with one. */
-static void find_peak(const forecast *p, size_t own, size_t copy)
+static void find_peak(const forecast *p, size_t own)
 {
     tutti__footprint *f = p->f;
     const tutti_ctx *cx = p->session.cx;
     const size_t unused = p->unused;
-    const bool between = saves_between(p);
-    const size_t after = p->evaluated > p->stepped ? p->evaluated : p->stepped;
-
     consider(f, own + p->laid_out + p->in_steps - unused, "the first step");
     consider(f, own + p->stepped + p->in_steps - unused, "a step");
     if (p->evaluated)
-        consider(f, own + after + p->in_all + p->outputs - unused, "an evaluation");
+        consider(f, own + p->evaluated + p->in_all + p->outputs - unused, "an evaluation");
     f->peak_off = f->peak;
-    if (between) {
-        f->checkpoint = copy;
-        consider(f, f->peak_off + copy, f->peak_when);
-    } else /* the steps' memory is given back before (train/save/saving.c) */
-        consider(f, own + p->stepped + copy + cx->small.most + cx->arena.most - unused,
-                 "the last checkpoint");
+    if (saves_between(p)) {
+        f->checkpoint = p->copy + p->gathered;
+        if (p->gathered)
+            consider(f, own + p->steady + p->in_all + p->copy + p->gathered - unused,
+                     "a checkpoint, for which states are gathered");
+        consider(f, own + p->steady + p->copy + p->in_steps - unused, "a step, after a checkpoint");
+        if (p->evaluated)
+            consider(f, own + p->evaluated + p->copy + p->in_all + p->outputs - unused,
+                     "an evaluation, after a checkpoint");
+    }
+    /* the steps' memory is given back before (train/save/saving.c) */
+    consider(f,
+             own + p->steady + p->copy + p->gathered + p->weights + cx->small.most + cx->arena.most - unused,
+             "writing the results");
 }
 
 static tutti_status look_ahead(forecast *p)
 {
     tutti__footprint *f = p->f;
-    size_t copy, end;
+    size_t end;
 
     p->begun = resident();
     TUTTI_TRY(open_session(p));
@@ -354,17 +388,17 @@ static tutti_status look_ahead(forecast *p)
     TUTTI_TRY(evaluate(p));
     note_buckets(p);
     note_parts(p);
-    TUTTI_TRY(copy_state(p, &copy));
+    TUTTI_TRY(copy_state(p));
     end = resident();
-    {char t[8192]; tutti__slurp("/proc/self/status", t, sizeof t); for (char *l = strtok(t, "\n"); l; l = strtok(NULL, "\n")) if (strncmp(l, "Rss", 3)==0) fprintf(stderr, "DBG %s\n", l); fprintf(stderr, "DBG arena %zu small %zu memory %zu stepped %zu laid %zu eval %zu out %zu\n", p->session.cx->arena.most, p->session.cx->small.most, p->session.cx->memory.most, p->stepped, p->laid_out, p->evaluated, p->outputs);}
     f->program = p->begun;
     f->data = end > p->begun ? end - p->begun : 0;
-    find_peak(p, end, copy);
+    find_peak(p, end);
     return TUTTI_OK;
 }
 
 tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_config *config,
-                                   const tutti__parts *parts, const tutti__layout_of_ranks *layout)
+                                   const tutti__parts *parts, const tutti__layout_of_ranks *layout,
+                                   const tutti__session_data *data)
 {
     forecast *p = tutti__alloc(sizeof *p);
     char message[2048];
@@ -377,6 +411,10 @@ tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_confi
     p->session.config = &p->config;
     p->session.parts = parts;
     p->layout = layout;
+    if (data) {
+        p->session.data.train = data->train;
+        p->session.data.test = data->test;
+    }
     p->at = (tutti__run_cursor){.epoch = 1};
     p->f = f;
     tutti__planned_begin();

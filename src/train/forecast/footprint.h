@@ -7,7 +7,7 @@
 #define TUTTI_TRAIN_FOOTPRINT_H
 
 #include "comm/comm.h"
-#include "train/config/parts.h"
+#include "train/session/session.h"
 
 /* How the ranks of a run are placed, and what of the model each has. */
 typedef struct tutti__layout_of_ranks {
@@ -46,12 +46,11 @@ typedef struct tutti__footprint {
     bool by_formula; /* zero of 2 and 3, pipeline and tensor: computed, not run */
 } tutti__footprint;
 
-/* Fills it in. config: as read, with any device but a GPU. Errors: those of opening such a run. */
+/* Fills it in. config: as read, with any device but a GPU. data: data sets that are open already; NULL: it opens them. Errors: those of
+ * opening such a run; MEMORY also if the process may not have so many addresses. */
 tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_config *config,
-                                   const tutti__parts *parts, const tutti__layout_of_ranks *layout);
-/* Without running anything: bytes that parameters, gradients and the optimizer's state take at least on each rank. */
-size_t tutti__footprint_least(const tutti__train_config *config, size_t elements,
-                              const tutti__layout_of_ranks *layout);
+                                   const tutti__parts *parts, const tutti__layout_of_ranks *layout,
+                                   const tutti__session_data *data);
 
 /* Resident memory of this process that is its own, pages that it shares with others counted in parts; 0: not known. */
 typedef struct tutti__resident {

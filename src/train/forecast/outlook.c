@@ -6,6 +6,7 @@
 #include "train/plan/plan.h"
 #include "train/session/session.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,21 @@ tutti_status tutti__layout_check(const tutti__layout_of_ranks *l, int64_t shards
         return tutti__fail(TUTTI_ERR_ARG,
                            "shards: a step has %lld, fewer than there are ranks, %d",
                            (long long)shards, l->ranks);
+    if (shards > 0 && shards % l->ranks != 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "plan: %lld shards are not the same number for each of %d ranks, which "
+                           "is not in this version; plan with %lld ranks",
+                           (long long)shards, l->ranks, (long long)(shards / (shards / l->ranks)));
     return TUTTI_OK;
+}
+
+bool tutti__layout_can_run(const tutti__layout_of_ranks *l)
+{
+    int64_t low, high;
+
+    return sscanf(tutti__key_table[TUTTI__KEY_OF_zero].limits, "%" SCNd64 " %" SCNd64, &low,
+                  &high) == 2 &&
+           l->zero <= high && l->pipeline == 1 && l->tensor == 1;
 }
 
 /* ---- ZeRO-2 and 3, by formula --------------------------------------------------------------------------------------- */
@@ -73,7 +88,7 @@ static void shard_further(tutti__footprint *f, const tutti__layout_of_ranks *l)
 }
 
 static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config *config,
-                                   const tutti__parts *parts)
+                                   const tutti__parts *parts, const tutti__outlook_ask *ask)
 {
     tutti__train_config c = *config;
 
@@ -81,7 +96,7 @@ static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config 
     c.recompute = o->recompute;
     c.batch_size = o->batch_size;
     c.grad_accumulation = o->grad_accumulation;
-    TUTTI_TRY(tutti__footprint_find(&o->f, &c, parts, &o->layout));
+    TUTTI_TRY(tutti__footprint_find(&o->f, &c, parts, &o->layout, ask->data));
     if (o->layout.zero > 1)
         shard_further(&o->f, &o->layout);
     return TUTTI_OK;
@@ -168,8 +183,8 @@ static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *c
                                  const tutti__parts *parts, const tutti__outlook_ask *ask,
                                  double seconds_per_flop)
 {
-    tutti__cpu_peak peak;
-    double at_best;
+    double at_best, gflops;
+    const char *isa;
 
     o->compute_from = "by its FLOPs, from the layout that was asked for";
     o->compute_s = seconds_per_flop * o->f.flops;
@@ -179,8 +194,8 @@ static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *c
     o->compute_s = ask->step_ms * 1e-3;
     if (ask->step_ms > 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__cpu_peak_measure(&peak));
-    at_best = peak.gflops > 0 ? o->f.flops / (peak.gflops * 1e9 * o->f.threads) : 0;
+    gflops = tutti__cpu_peak_gflops(&isa);
+    at_best = gflops > 0 ? o->f.flops / (gflops * 1e9 * o->f.threads) : 0;
     o->compute_from = "at least: the products' FLOPs at the cores' measured peak";
     o->compute_s = at_best;
     if (at_best * STEPS > LONGEST_S || o->f.peak > available())
@@ -215,7 +230,7 @@ tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *c
                                  const tutti__parts *parts, const tutti__outlook_ask *ask,
                                  double seconds_per_flop)
 {
-    TUTTI_TRY(find_footprint(o, config, parts));
+    TUTTI_TRY(find_footprint(o, config, parts, ask));
     TUTTI_TRY(find_compute(o, config, parts, ask, seconds_per_flop));
     find_time(o, &ask->wire);
     return TUTTI_OK;

@@ -11,6 +11,7 @@ typedef struct tutti__outlook_ask {
     size_t limit;   /* bytes that a rank may take; 0: none given */
     double step_ms; /* of the computation of a step; 0: measured, or estimated */
     tutti__wire wire;
+    const tutti__session_data *data; /* data sets that are open already; NULL: none */
 } tutti__outlook_ask;
 
 typedef struct tutti__outlook {
@@ -24,6 +25,9 @@ typedef struct tutti__outlook {
 
 /* ARG: the ranks do not make such a layout, with what would; UNSUPPORTED: what is not in this version. */
 tutti_status tutti__layout_check(const tutti__layout_of_ranks *layout, int64_t shards);
+
+/* Whether the keys of this version can ask for it. */
+bool tutti__layout_can_run(const tutti__layout_of_ranks *layout);
 
 /* Of one layout. seconds_per_flop: of the computation, by an outlook of the same model; 0: to be found. */
 tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *config,

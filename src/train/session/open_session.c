@@ -82,9 +82,11 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
     const tutti_trainer_opts *own = &s->parts->own;
     tutti_loader_opts opts;
 
-    s->data.test = strcmp(split, "train") == 0 ? own->train : own->test;
-    if (!own->train)
-        TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
+    if (!s->data.test) {
+        s->data.test = strcmp(split, "train") == 0 ? own->train : own->test;
+        if (!own->train)
+            TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
+    }
     if (!s->data.test)
         return TUTTI_OK;
     TUTTI_TRY(take_part(s));
@@ -187,13 +189,16 @@ static tutti_augment_opts augment_opts(const tutti__session *s)
                                 .cutmix = (float)c->cutmix};
 }
 
-static tutti_status open_data(tutti__session *s)
+tutti_status tutti__session_open_data(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
     const tutti_augment_opts augmentation = augment_opts(s);
     tutti_loader_opts opts;
 
-    s->data.train = s->parts->own.train;
+    if (s->data.train_loader)
+        return TUTTI_OK;
+    if (!s->data.train)
+        s->data.train = s->parts->own.train;
     if (!s->data.train)
         TUTTI_TRY(open_split(s, "train", &s->data.opened[0], &s->data.train));
     s->data.fit = tutti_dataset_fitted(s->data.train);
@@ -398,7 +403,7 @@ static tutti_status divide_tokens(tutti__session *s)
 
 tutti_status tutti__session_open_alone(tutti__session *s)
 {
-    TUTTI_TRY(open_data(s));
+    TUTTI_TRY(tutti__session_open_data(s));
     TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
     TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));

@@ -106,6 +106,8 @@ tutti_status tutti__session_open_model(tutti__session *s);
 /* For training, with group (NULL: by shards), rank, size and cores set: data and model, locally; DDP, collectively; the rest,
  * locally again. warmup_steps: of the schedule. */
 tutti_status tutti__session_open_alone(tutti__session *s);
+/* Its first part, if it is to come before: data sets, unless some are set, which stay the caller's; their loaders. */
+tutti_status tutti__session_open_data(tutti__session *s);
 tutti_status tutti__session_open_ddp(tutti__session *s);
 tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_steps);
 /* Collective, after opening: MISMATCH on ranks whose data differ from rank 0's in number or shape. */
