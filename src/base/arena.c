@@ -10,11 +10,12 @@
 
 #define ALIGNMENT   64
 #define FIRST_BLOCK ((size_t)1 << 20)
+#define LARGE       ((size_t)4 << 20) /* tutti__alloc_unset's */
 
 struct tutti__arena_block {
     tutti__arena_block *next;
     size_t bytes, used;
-    size_t most; /* the largest `used` of a round that has ended */
+    size_t most;         /* the largest `used` of a round that has ended */
     unsigned char *data; /* may be device memory: never accessed here */
 };
 
@@ -110,6 +111,12 @@ static void free_blocks(tutti__arena *arena)
     arena->capacity = 0;
 }
 
+/* What of a block is resident: of a large one whole huge pages. */
+static size_t pages_of(const tutti__arena_block *block)
+{
+    return block->bytes < LARGE ? block->most : tutti__alloc_takes(block->most + LARGE) - LARGE;
+}
+
 /* Pages that were used stay, whether the next round comes to them or not. */
 static void note_most(tutti__arena *arena)
 {
@@ -118,7 +125,7 @@ static void note_most(tutti__arena *arena)
     for (tutti__arena_block *block = arena->blocks; block; block = block->next) {
         if (block->used > block->most)
             block->most = block->used;
-        all += block->most;
+        all += pages_of(block);
     }
     if (all > arena->most)
         arena->most = all;

@@ -106,10 +106,10 @@ typedef struct tutti__arena {
     tutti__arena_block *blocks, *last; /* oldest first */
     tutti__arena_block *in_use;        /* NULL: none yet in this round */
     size_t used;                       /* bytes handed out since the last reset, rounded up to 64 */
-    size_t most;                       /* bytes of its blocks that rounds have used so far, at one time */
-    size_t capacity;                   /* bytes in all blocks */
-    uint64_t allocations;              /* blocks ever allocated */
-    uint64_t settled;                  /* `allocations` at the start of this round */
+    size_t most;          /* bytes of its blocks that rounds have used so far, at one time */
+    size_t capacity;      /* bytes in all blocks */
+    uint64_t allocations; /* blocks ever allocated */
+    uint64_t settled;     /* `allocations` at the start of this round */
 } tutti__arena;
 
 void *tutti__arena_alloc(tutti__arena *arena, size_t bytes); /* NULL: out of memory, message set */

@@ -92,10 +92,14 @@ void *tutti__alloc_unset(size_t bytes)
 /* Whether memory that asks for huge pages gets them. */
 static bool has_huge_pages(void)
 {
+    static _Atomic int known; /* 0: not yet; 1: no; 2: yes */
     char text[128];
 
-    return tutti__slurp("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) &&
-           !strstr(text, "[never]");
+    if (known == 0)
+        known =
+            1 + (tutti__slurp("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) &&
+                 !strstr(text, "[never]"));
+    return known == 2;
 }
 
 size_t tutti__alloc_takes(size_t bytes)

@@ -26,7 +26,8 @@ static const char HELP[] =
     "  tutti plan --model gpt2 --data tokens --data-dir corpus --ranks 4 --memory 6G\n"
     "\n"
     "  --ranks N                ranks of the run (default 1)\n"
-    "  --ranks-per-host N       of them on one host, with the cores of this machine (default: all)\n"
+    "  --ranks-per-host N       of them on one host, with the cores of this machine (default: "
+    "all)\n"
     "  --memory LIMIT           bytes that a rank may take, with K, M or G of 1024, as in 4G: also "
     "shows the layouts\n"
     "                           that fit, cheapest first, and the flags for the first\n"
@@ -177,8 +178,9 @@ static void print_fitting(FILE *out, const asked *a, const tutti__outlook *first
     char text[128];
 
     if (n == 0) {
-        fprintf(out, "\nno layout of %d rank%s fits %.0f MiB: use more ranks, a smaller batch_size, "
-                     "or a smaller model\n",
+        fprintf(out,
+                "\nno layout of %d rank%s fits %.0f MiB: use more ranks, a smaller batch_size, "
+                "or a smaller model\n",
                 a->ask.layout.ranks, tutti__s((uint64_t)a->ask.layout.ranks),
                 (double)a->ask.limit / 1048576);
         return;
@@ -246,8 +248,7 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
     TUTTI_TRY(tutti__wire_measure(&a->ask.wire, &a->ask.layout));
     TUTTI_TRY(tutti__outlook_find(&first, c, &trainer->parts, &a->ask, 0));
     if (a->ask.limit > 0)
-        TUTTI_TRY(
-            tutti__outlook_fitting(fitting, &n, c, &trainer->parts, &a->ask, &first));
+        TUTTI_TRY(tutti__outlook_fitting(fitting, &n, c, &trainer->parts, &a->ask, &first));
     if (tables) {
         tutti__outlook_print(stdout, &first, c, &a->ask.wire);
         if (a->ask.limit > 0)

@@ -3,6 +3,7 @@
 #define TUTTI_COMM_COMM_H
 
 #include "base/base.h"
+#include "comm/engine/planned_engine.h"
 #include "device/device.h"
 #include <stdatomic.h>
 #include <tutti/group.h>
@@ -81,21 +82,10 @@ int tutti__group_timeout_ms(const tutti_group *group);
 
 /* ---- Groups for planning ------------------------------------------------------------------------------- */
 
-/* By kind of call (tutti__op_kind): how many, and bytes of their messages, of which each is all that a rank has before, or after.
- * name NULL: none. */
-typedef struct tutti__planned_call {
-    const char *name;
-    uint64_t n, bytes;
-} tutti__planned_call;
-#define TUTTI__PLANNED_CALLS 16
-typedef struct tutti__planned_calls {
-    tutti__planned_call of[TUTTI__PLANNED_CALLS];
-    size_t memory; /* bytes of tutti_group_alloc that this rank has */
-} tutti__planned_calls;
-
 /* Rank 0 of `size`, of which `local_size` are on its host, without the others: collectives send nothing and are counted, memory is
  * that of device/planned. Not with sends and receives, atomics and splits. */
 tutti_status tutti__group_plan(tutti_group **group_p, int size, int local_size);
+bool tutti__group_is_planned(const tutti_group *group);
 /* What it has counted; the caller may reset it, between calls. */
 tutti__planned_calls *tutti__group_planned_calls(tutti_group *group);
 

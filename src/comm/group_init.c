@@ -285,6 +285,11 @@ tutti_status tutti__group_plan(tutti_group **group_p, int size, int local_size)
                        NULL);
 }
 
+bool tutti__group_is_planned(const tutti_group *group)
+{
+    return group && strcmp(group->engine->ops->name, "planned") == 0;
+}
+
 tutti__planned_calls *tutti__group_planned_calls(tutti_group *group)
 {
     return tutti__engine_planned_calls(group->engine);

@@ -415,6 +415,8 @@ static int64_t compared(const tutti_reducer *r, uint64_t number)
 {
     const uint64_t others = (uint64_t)tutti_group_size(r->group) - 1;
 
+    if (tutti__group_is_planned(r->group))
+        return 0;
     return (int64_t)(tutti_group_rank(r->group) == 0 ? number * others : 0 - number);
 }
 

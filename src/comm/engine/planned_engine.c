@@ -6,6 +6,7 @@
 #include "comm/engine/planned_engine.h"
 
 #include "comm/core/operation.h"
+#include "comm/engine/engine.h"
 #include "device/planned/planned.h"
 
 #include <stdlib.h>

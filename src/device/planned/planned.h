@@ -11,7 +11,8 @@
 
 #include "device/device.h"
 
-#define TUTTI__PLANNED ((tutti_device_kind)0x706c616e) /* not of <tutti/device.h>: no program asks for it */
+#define TUTTI__PLANNED                                                                             \
+    ((tutti_device_kind)0x706c616e) /* not of <tutti/device.h>: no program asks for it */
 
 static inline bool tutti__is_planned(tutti_device device)
 {

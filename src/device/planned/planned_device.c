@@ -11,7 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define READ_OUT ((size_t)1 << 16) /* bytes copied to the host up to which they are zeros, for those that look at them */
+#define READ_OUT                                                                                   \
+    ((size_t)1                                                                                     \
+     << 16) /* bytes copied to the host up to which they are zeros, for those that look at them */
 
 typedef struct range {
     char *p;
@@ -114,8 +116,8 @@ void *tutti__planned_plain(size_t bytes)
 
 static range *find(const void *p)
 {
-    range **found = tfind(&(range){.p = (char *)(uintptr_t)p, .bytes = 1}, &planned.ranges,
-                          by_address);
+    range **found =
+        tfind(&(range){.p = (char *)(uintptr_t)p, .bytes = 1}, &planned.ranges, by_address);
 
     return found ? *found : NULL;
 }

@@ -25,6 +25,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What only a run uses of the program: threads, code and buffers of its files; and of a group of several processes. As measured on
+ * x86-64; the rest is found here. */
+#define FILES_BYTES ((size_t)1 << 20)
+#define GROUP_BYTES ((size_t)2 << 20)
+
 typedef struct forecast {
     tutti__train_config config;
     tutti__session session;
@@ -32,15 +37,15 @@ typedef struct forecast {
     tutti__run_cursor at;
     const tutti__layout_of_ranks *layout;
     tutti__footprint *f;
-    size_t begun;  /* resident before the session */
-    size_t opened; /* with its data */
+    size_t begun;                        /* resident before the session */
     size_t laid_out, stepped, evaluated; /* the most that was allocated at these moments */
     size_t steady;                       /* what is allocated between steps */
-    size_t in_steps, in_all;             /* what the arenas have used by the end of step 2, and of the evaluation */
-    size_t outputs;                      /* of an evaluation, in host memory */
-    size_t copy, weights;                /* of a checkpoint, of model.safetensors */
-    size_t gathered;                     /* of the other ranks' state, meanwhile */
-    size_t unused;                       /* of what is allocated: pages that nothing touches */
+    size_t in_steps,
+        in_all;     /* what the arenas have used by the end of step 2, and of the evaluation */
+    size_t outputs; /* of an evaluation, in host memory */
+    size_t copy, weights; /* of a checkpoint, of model.safetensors */
+    size_t gathered;      /* of the other ranks' state, meanwhile */
+    size_t unused;        /* of what is allocated: pages that nothing touches */
     uint64_t skipped_steps;
 } forecast;
 
@@ -61,7 +66,7 @@ static size_t most(void)
 
 static size_t arenas(const tutti_ctx *cx)
 {
-    return cx->arena.most + cx->small.most + tutti__alloc_takes(cx->memory.most);
+    return cx->arena.most + cx->small.most + cx->memory.most;
 }
 
 /* ---- A step ------------------------------------------------------------------------------------------------------- */
@@ -121,7 +126,8 @@ static double flops_of(const tutti__profile *profile)
     double flops = 0;
 
     for (size_t i = 0; i < tutti__profile_n_rows(profile); i++)
-        flops += tutti__profile_at(profile, i)->flops * (double)tutti__profile_at(profile, i)->calls;
+        flops +=
+            tutti__profile_at(profile, i)->flops * (double)tutti__profile_at(profile, i)->calls;
     return flops;
 }
 
@@ -194,9 +200,9 @@ static tutti_status evaluate(forecast *p)
         if (s->shards == 0 && !tutti_loader_next(s->data.test_loader, &batch))
             TUTTI_TRY(tutti_loader_status(s->data.test_loader));
         TUTTI_TRY(compute_outputs(
-            p, tutti__dataset_array(data, 0, (int64_t)n,
-                                    tutti__dataset_has_images(data) ? s->parts->model->channels
-                                                                    : 0)));
+            p,
+            tutti__dataset_array(data, 0, (int64_t)n,
+                                 tutti__dataset_has_images(data) ? s->parts->model->channels : 0)));
         p->outputs = n * tutti__task_width(&s->task) * sizeof(float);
         p->evaluated = most();
     }
@@ -372,7 +378,8 @@ static void find_peak(const forecast *p, size_t own)
     }
     /* the steps' memory is given back before (train/save/saving.c) */
     consider(f,
-             own + p->steady + p->copy + p->gathered + p->weights + cx->small.most + cx->arena.most - unused,
+             own + p->steady + p->copy + p->gathered + p->weights + cx->small.most +
+                 cx->arena.most - unused,
              "writing the results");
 }
 
@@ -384,15 +391,14 @@ static tutti_status look_ahead(forecast *p)
     p->begun = resident();
     TUTTI_TRY(open_session(p));
     TUTTI_TRY(take_steps(p));
-    p->opened = resident();
     TUTTI_TRY(evaluate(p));
     note_buckets(p);
     note_parts(p);
     TUTTI_TRY(copy_state(p));
     end = resident();
-    f->program = p->begun;
+    f->program = p->begun + FILES_BYTES + (p->session.size > 1 ? GROUP_BYTES : 0);
     f->data = end > p->begun ? end - p->begun : 0;
-    find_peak(p, end);
+    find_peak(p, f->program + f->data);
     return TUTTI_OK;
 }
 

@@ -26,18 +26,17 @@ tutti_status tutti__layout_check(const tutti__layout_of_ranks *l, int64_t shards
                            "ranks_per_host: %d ranks are not divided into hosts of %d", l->ranks,
                            l->local_ranks);
     if (l->ranks % each != 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "ranks: pipeline %d x tensor %d = %d does not divide %d ranks; use %d or "
-                           "%d ranks, or a pipeline and tensor whose product divides %d",
-                           l->pipeline, l->tensor, each, l->ranks,
-                           l->ranks < each ? each : l->ranks / each * each,
-                           (l->ranks / each + 1) * each, l->ranks);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "ranks: pipeline %d x tensor %d = %d does not divide %d ranks; use %d or "
+            "%d ranks, or a pipeline and tensor whose product divides %d",
+            l->pipeline, l->tensor, each, l->ranks, l->ranks < each ? each : l->ranks / each * each,
+            (l->ranks / each + 1) * each, l->ranks);
     if (each > 1)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "plan: pipeline and tensor of more than 1 are not in this version");
     if (shards > 0 && l->ranks > shards)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "shards: a step has %lld, fewer than there are ranks, %d",
+        return tutti__fail(TUTTI_ERR_ARG, "shards: a step has %lld, fewer than there are ranks, %d",
                            (long long)shards, l->ranks);
     if (shards > 0 && shards % l->ranks != 0)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,

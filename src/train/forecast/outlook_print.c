@@ -93,11 +93,10 @@ static json_t *calls_json(const tutti__outlook *o)
         const tutti__planned_call *call = &o->f.calls.of[i];
 
         if (call->name && call->n > 0)
-            json_object_set_new(
-                calls, call->name,
-                json_pack("{s:I,s:I,s:I}", "calls", (json_int_t)call->n, "bytes",
-                          (json_int_t)call->bytes, "sent_bytes",
-                          (json_int_t)tutti__wire_sent(call, o->layout.ranks)));
+            json_object_set_new(calls, call->name,
+                                json_pack("{s:I,s:I,s:I}", "calls", (json_int_t)call->n, "bytes",
+                                          (json_int_t)call->bytes, "sent_bytes",
+                                          (json_int_t)tutti__wire_sent(call, o->layout.ranks)));
     }
     return calls;
 }
@@ -109,13 +108,13 @@ json_t *tutti__outlook_json(const tutti__outlook *o, const tutti__train_config *
     for (size_t i = 0; i < TUTTI__COUNT_OF(parts_of); i++)
         json_object_set_new(memory, parts_of[i].label, json_integer((json_int_t)part(&o->f, i)));
     return json_pack(
-        "{s:s,s:I,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:s,s:b,s:o,s:f,s:f,s:s,s:f,s:f,s:f}", "model",
-        config->model, "parameters", (json_int_t)o->f.elements, "ranks", o->layout.ranks,
+        "{s:s,s:I,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:s,s:b,s:o,s:f,s:f,s:s,s:f,s:f,s:f}",
+        "model", config->model, "parameters", (json_int_t)o->f.elements, "ranks", o->layout.ranks,
         "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "recompute", o->recompute,
         "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
-        (json_int_t)o->grad_accumulation, "memory", memory, "planned_memory",
-        (json_int_t)o->f.peak, "planned_memory_of_others", (json_int_t)o->f.peak_off, "peak_when",
-        o->f.peak_when, "by_formula", o->f.by_formula, "wire", calls_json(o), "flops", o->f.flops,
-        "compute_ms", 1e3 * o->compute_s, "compute_from", o->compute_from, "wire_ms",
-        1e3 * o->wire_s, "exposed_ms", 1e3 * o->exposed_s, "step_ms", 1e3 * o->step_s);
+        (json_int_t)o->grad_accumulation, "memory", memory, "planned_memory", (json_int_t)o->f.peak,
+        "planned_memory_of_others", (json_int_t)o->f.peak_off, "peak_when", o->f.peak_when,
+        "by_formula", o->f.by_formula, "wire", calls_json(o), "flops", o->f.flops, "compute_ms",
+        1e3 * o->compute_s, "compute_from", o->compute_from, "wire_ms", 1e3 * o->wire_s,
+        "exposed_ms", 1e3 * o->exposed_s, "step_ms", 1e3 * o->step_s);
 }

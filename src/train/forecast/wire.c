@@ -47,8 +47,7 @@ static tutti_status measure(const end *e, tutti_group *group)
     TUTTI_TRY(tutti_group_alloc(group, LARGE, &p));
     status = time_calls(group, (tutti_buf){p, 1, TUTTI_F32, NULL}, SMALL_CALLS, &small);
     if (status == TUTTI_OK)
-        status =
-            time_calls(group, (tutti_buf){p, LARGE / 4, TUTTI_F32, NULL}, LARGE_CALLS, &large);
+        status = time_calls(group, (tutti_buf){p, LARGE / 4, TUTTI_F32, NULL}, LARGE_CALLS, &large);
     tutti_group_release(group, p);
     TUTTI_TRY(status);
     if (e->rank == 0) {
@@ -113,8 +112,8 @@ static tutti_status find(tutti_transport transport, const char *from, tutti__lin
 tutti_status tutti__wire_measure(tutti__wire *wire, const tutti__layout_of_ranks *layout)
 {
     if (layout->local_ranks > 1)
-        TUTTI_TRY(find(TUTTI_TRANSPORT_AUTO, "measured: two threads of this process",
-                       &wire->within));
+        TUTTI_TRY(
+            find(TUTTI_TRANSPORT_AUTO, "measured: two threads of this process", &wire->within));
     if (layout->local_ranks < layout->ranks)
         TUTTI_TRY(find(TUTTI_TRANSPORT_TCP, "measured: this machine's loopback, not your network",
                        &wire->between));

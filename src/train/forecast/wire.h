@@ -6,8 +6,8 @@
 
 /* Between two ranks of one host, or two hosts. */
 typedef struct tutti__link_speed {
-    double gbps; /* 1e9 bytes a second, of what a rank (a host) sends */
-    double us;   /* of a call that carries next to nothing */
+    double gbps;      /* 1e9 bytes a second, of what a rank (a host) sends */
+    double us;        /* of a call that carries next to nothing */
     const char *from; /* "given", "measured ..." */
 } tutti__link_speed;
 

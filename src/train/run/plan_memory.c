@@ -118,14 +118,14 @@ static tutti_status check(const tutti__train_run *run, tutti__outlook_ask *ask,
         return TUTTI_OK;
     ask->limit = r->bytes / ranks;
     propose(run, ask, o, other, sizeof other);
-    return tutti__fail(TUTTI_ERR_MEMORY,
-                       "memory: a rank needs %.0f MiB (%.0f of parameters, %.0f of gradients, %.0f of "
-                       "the optimizer's state, %.0f of a step), and %s %.0f MiB for %zu rank%s%s "
-                       "(tutti plan --memory shows what fits; TUTTI_MEMORY_CHECK=off tries anyway)",
-                       (double)o->f.peak / MIB, (double)o->f.parameters / MIB,
-                       (double)o->f.gradients / MIB, (double)o->f.optimizer / MIB,
-                       (double)o->f.activations / MIB, r->what, (double)r->bytes / MIB, ranks,
-                       tutti__s(ranks), other);
+    return tutti__fail(
+        TUTTI_ERR_MEMORY,
+        "memory: a rank needs %.0f MiB (%.0f of parameters, %.0f of gradients, %.0f of "
+        "the optimizer's state, %.0f of a step), and %s %.0f MiB for %zu rank%s%s "
+        "(tutti plan --memory shows what fits; TUTTI_MEMORY_CHECK=off tries anyway)",
+        (double)o->f.peak / MIB, (double)o->f.parameters / MIB, (double)o->f.gradients / MIB,
+        (double)o->f.optimizer / MIB, (double)o->f.activations / MIB, r->what,
+        (double)r->bytes / MIB, ranks, tutti__s(ranks), other);
 }
 
 tutti_status tutti__run_plan_memory(tutti__train_run *run)
@@ -144,11 +144,13 @@ tutti_status tutti__run_plan_memory(tutti__train_run *run)
         return TUTTI_OK;
     checks = strcmp(tutti__env_text(TUTTI__ENV_MEMORY_CHECK), "off") != 0;
     status = tutti__outlook_find(&o, s->config, s->parts, &ask, 0);
-    if (status == TUTTI_ERR_MEMORY && r.each && checks) /* it has as many addresses as the run would */
-        return tutti__fail(status,
-                           "memory: a rank needs more than there is, and %s %.0f MiB: %s (TUTTI_MEMORY_CHECK=off "
-                           "tries anyway)",
-                           r.what, (double)r.bytes / MIB, tutti_last_error());
+    if (status == TUTTI_ERR_MEMORY && r.each &&
+        checks) /* it has as many addresses as the run would */
+        return tutti__fail(
+            status,
+            "memory: a rank needs more than there is, and %s %.0f MiB: %s (TUTTI_MEMORY_CHECK=off "
+            "tries anyway)",
+            r.what, (double)r.bytes / MIB, tutti_last_error());
     if (status != TUTTI_OK) {
         /* whatever is wrong with the run, it will say itself */
         tutti_log(TUTTI_LOG_DEBUG, "train", "memory is not planned: %s", tutti_last_error());

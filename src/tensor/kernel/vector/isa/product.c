@@ -244,7 +244,7 @@ static void multiply_long(const block *q)
 
 /* ---- The whole product ----------------------------------------------------------------------------------------- */
 
-#define PART_PRODUCTS ((int64_t)1 << 19)          /* multiplications per part, at least */
+#define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications per part, at least */
 #define PART_SIDE     (4 * STRIP) /* rows or columns per part, at least: each packs separately */
 
 typedef struct parts {
