@@ -140,7 +140,8 @@ static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
         const uint16_t *half = p;
 
         TUTTI_TRY(host_memory(w, t->shape, TUTTI_F32, &p));
-        tutti__half_to_f32(p, half, count, t->dtype);
+        if (!tutti__is_planned(w->cx->device))
+            tutti__half_to_f32(p, half, count, t->dtype);
     }
     *p_p = p;
     return TUTTI_OK;
@@ -205,7 +206,8 @@ static tutti_status put(work *w, tutti_tensor *t, const void *computed)
 
         if (!in_place(w))
             TUTTI_TRY(host_memory(w, t->shape, t->dtype, &half));
-        tutti__half_from_f32(half, computed, count, t->dtype);
+        if (!tutti__is_planned(w->cx->device))
+            tutti__half_from_f32(half, computed, count, t->dtype);
         from = half;
     }
     return in_place(w) ? TUTTI_OK

@@ -1,13 +1,14 @@
 /* wire.c -- links: measured on this machine, and what calls take on them.   SPDX-License-Identifier: MIT */
 #include "train/forecast/wire.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/group.h>
 #include <tutti/store.h>
 
-enum { SMALL_CALLS = 50, LARGE_CALLS = 5 };
+enum { SMALL_CALLS = 50, LARGE_CALLS = 10 };
 #define LARGE ((size_t)8 << 20)
 
 /* Two ranks of this process. */
@@ -24,16 +25,21 @@ typedef struct end {
     char message[1024];
 } end;
 
+/* The fastest of n: what other programs do to the machine only delays. */
 static tutti_status time_calls(tutti_group *group, tutti_buf buf, int n, double *seconds_p)
 {
-    uint64_t begin_ns;
+    *seconds_p = INFINITY;
+    for (int i = 0; i < n; i++) {
+        uint64_t begin_ns;
+        double seconds;
 
-    TUTTI_TRY(tutti_all_reduce(group, buf, TUTTI_SUM, NULL)); /* pages, connections */
-    TUTTI_TRY(tutti_barrier(group, NULL));
-    begin_ns = tutti__now_ns();
-    for (int i = 0; i < n; i++)
+        TUTTI_TRY(tutti_barrier(group, NULL));
+        begin_ns = tutti__now_ns();
         TUTTI_TRY(tutti_all_reduce(group, buf, TUTTI_SUM, NULL));
-    *seconds_p = (double)(tutti__now_ns() - begin_ns) * 1e-9 / n;
+        seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+        if (i > 0 && seconds < *seconds_p) /* the first meets new pages and connections */
+            *seconds_p = seconds;
+    }
     return TUTTI_OK;
 }
 
