@@ -246,35 +246,55 @@ static int by_time(const void *a, const void *b)
     return (x->layout.zero > y->layout.zero) - (x->layout.zero < y->layout.zero);
 }
 
-/* At most so many, so that a large model's take seconds. The more batches a step has, the less memory and the less efficient it
- * is: the first number that fits is enough. */
+/* This candidate's outlook; *can_p: whether the model and its other keys allow it. */
+static tutti_status try(tutti__outlook *o, const tutti__train_config *config,
+                        const tutti__parts *parts, const tutti__outlook_ask *ask, double per_flop,
+                        bool *can_p)
+{
+    const tutti_status status = tutti__outlook_find(o, config, parts, ask, per_flop);
+
+    *can_p = status == TUTTI_OK;
+    return status == TUTTI_ERR_ARG || status == TUTTI_ERR_UNSUPPORTED ? TUTTI_OK : status;
+}
+
+/* With batches of a step that are as often halved as it takes to fit: more of them only take longer. */
+static tutti_status add_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
+                                const tutti__train_config *config, const tutti__parts *parts,
+                                const tutti__outlook_ask *ask, const tutti__outlook *like)
+{
+    const double per_flop = like->f.flops > 0 ? like->compute_s / like->f.flops : 0;
+    bool can = true;
+
+    for (int64_t n = 1; can && n <= 8 && like->batch_size % n == 0 && *n_p < TUTTI__OUTLOOKS;
+         n *= 2) {
+        tutti__outlook *o = &fitting[*n_p];
+
+        *o = *like;
+        o->batch_size = like->batch_size / n;
+        o->grad_accumulation = like->grad_accumulation * n;
+        TUTTI_TRY(try(o, config, parts, ask, per_flop, &can));
+        if (!can || o->f.peak > ask->limit)
+            continue;
+        ++*n_p;
+        break;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
                                     const tutti__train_config *config, const tutti__parts *parts,
                                     const tutti__outlook_ask *ask, const tutti__outlook *asked)
 {
-    const double per_flop = asked->f.flops > 0 ? asked->compute_s / asked->f.flops : 0;
     const int stages = ask->layout.ranks > 1 ? 4 : 1;
 
     *n_p = 0;
     for (int zero = 0; zero < stages; zero++)
         for (int again = 0; again < 2; again++) {
-            bool fits = false;
+            tutti__outlook like = *asked;
 
-            for (int64_t parts_of = 1; !fits && parts_of <= 8 && *n_p < TUTTI__OUTLOOKS;
-                 parts_of *= 2) {
-                tutti__outlook *o = &fitting[*n_p];
-
-                *o = *asked;
-                o->layout.zero = zero;
-                o->recompute = again;
-                if (asked->batch_size % parts_of != 0)
-                    break;
-                o->batch_size = asked->batch_size / parts_of;
-                o->grad_accumulation = asked->grad_accumulation * parts_of;
-                TUTTI_TRY(tutti__outlook_find(o, config, parts, ask, per_flop));
-                fits = o->f.peak <= ask->limit;
-                *n_p += fits;
-            }
+            like.layout.zero = zero;
+            like.recompute = again;
+            TUTTI_TRY(add_fitting(fitting, n_p, config, parts, ask, &like));
         }
     qsort(fitting, *n_p, sizeof *fitting, by_time);
     return TUTTI_OK;

@@ -137,12 +137,15 @@ tutti_status tutti__run_plan_memory(tutti__train_run *run)
                         .grad_accumulation = s->config->grad_accumulation};
     tutti__outlook_ask ask = {.layout = o.layout, .step_ms = 1, .data = &s->data};
     const room r = find_room(o.layout.local_ranks);
+    static const char *const names[] = {"auto", "off"};
+    size_t choice;
     tutti_status status;
     bool checks;
 
     if (!can_plan(run))
         return TUTTI_OK;
-    checks = strcmp(tutti__env_text(TUTTI__ENV_MEMORY_CHECK), "off") != 0;
+    TUTTI_TRY(tutti__env_choice(TUTTI__ENV_MEMORY_CHECK, names, TUTTI__COUNT_OF(names), &choice));
+    checks = choice == 0;
     status = tutti__outlook_find(&o, s->config, s->parts, &ask, 0);
     if (status == TUTTI_ERR_MEMORY && r.each &&
         checks) /* it has as many addresses as the run would */
