@@ -10,10 +10,12 @@
 
 #define ALIGNMENT   64
 #define FIRST_BLOCK ((size_t)1 << 20)
+#define LARGE       ((size_t)4 << 20) /* tutti__alloc_unset's */
 
 struct tutti__arena_block {
     tutti__arena_block *next;
     size_t bytes, used;
+    size_t most;         /* the largest `used` of a round that has ended */
     unsigned char *data; /* may be device memory: never accessed here */
 };
 
@@ -49,7 +51,7 @@ static tutti__arena_block *block_new(tutti__arena *arena, size_t bytes)
         return NULL;
     }
     block->bytes = bytes;
-    block->used = 0;
+    block->used = block->most = 0;
     block->next = NULL;
     *(arena->last ? &arena->last->next : &arena->blocks) = block;
     arena->last = block;
@@ -109,10 +111,31 @@ static void free_blocks(tutti__arena *arena)
     arena->capacity = 0;
 }
 
+/* What of a block is resident: of a large one whole huge pages. */
+static size_t pages_of(const tutti__arena_block *block)
+{
+    return block->bytes < LARGE ? block->most : tutti__alloc_takes(block->most + LARGE) - LARGE;
+}
+
+/* Pages that were used stay, whether the next round comes to them or not. */
+static void note_most(tutti__arena *arena)
+{
+    size_t all = 0;
+
+    for (tutti__arena_block *block = arena->blocks; block; block = block->next) {
+        if (block->used > block->most)
+            block->most = block->used;
+        all += pages_of(block);
+    }
+    if (all > arena->most)
+        arena->most = all;
+}
+
 void tutti__arena_reset(tutti__arena *arena)
 {
     const bool grew = arena->allocations != arena->settled;
 
+    note_most(arena);
     if (grew && arena->settled > 0) {
         size_t capacity = arena->capacity;
 

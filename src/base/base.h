@@ -106,9 +106,10 @@ typedef struct tutti__arena {
     tutti__arena_block *blocks, *last; /* oldest first */
     tutti__arena_block *in_use;        /* NULL: none yet in this round */
     size_t used;                       /* bytes handed out since the last reset, rounded up to 64 */
-    size_t capacity;                   /* bytes in all blocks */
-    uint64_t allocations;              /* blocks ever allocated */
-    uint64_t settled;                  /* `allocations` at the start of this round */
+    size_t most;          /* bytes of its blocks that rounds have used so far, at one time */
+    size_t capacity;      /* bytes in all blocks */
+    uint64_t allocations; /* blocks ever allocated */
+    uint64_t settled;     /* `allocations` at the start of this round */
 } tutti__arena;
 
 void *tutti__arena_alloc(tutti__arena *arena, size_t bytes); /* NULL: out of memory, message set */
@@ -186,6 +187,8 @@ bool tutti__parse_int64(const char *text, int64_t *value_p);
 tutti_status tutti__parse_variable(const char *name, const char *text, long low, long high,
                                    long *value_p);
 bool tutti__parse_double(const char *text, double *value_p);
+/* Bytes from 1 to 1024G, with K, M or G of 1024: "25M", of `length` characters. */
+bool tutti__parse_size(const char *text, size_t length, int64_t *bytes_p);
 bool tutti__ends_in(const char *text, const char *end);
 /* Whether one of these arguments is --help or -h. */
 bool tutti__wants_help(int argc, char *const *argv);
@@ -287,6 +290,8 @@ size_t tutti__memory_resident(const void *p, size_t bytes);
 void *tutti__alloc(size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message set */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer TLB misses. */
 void *tutti__alloc_unset(size_t bytes);
+/* What of that much memory becomes resident when all of it is used: whole huge pages, where there are any. */
+size_t tutti__alloc_takes(size_t bytes);
 /* The path of a module that is loaded at run time, such as "libtutti_cuda.so": in the folder of this library or program, or
  * where it was installed. false: not found, and `path` is the first folder that was searched. */
 bool tutti__module_find(const char *name, char *path, size_t capacity);

@@ -89,6 +89,25 @@ void *tutti__alloc_unset(size_t bytes)
     return p;
 }
 
+/* Whether memory that asks for huge pages gets them. */
+static bool has_huge_pages(void)
+{
+    static _Atomic int known; /* 0: not yet; 1: no; 2: yes */
+    char text[128];
+
+    if (known == 0)
+        known =
+            1 + (tutti__slurp("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) &&
+                 !strstr(text, "[never]"));
+    return known == 2;
+}
+
+size_t tutti__alloc_takes(size_t bytes)
+{
+    return bytes < LARGE || !has_huge_pages() ? bytes
+                                              : (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
 bool tutti__fits_memory(size_t bytes)
 {
     const long pages = sysconf(_SC_PHYS_PAGES); /* 0: a sandbox does not tell */

@@ -145,6 +145,29 @@ tutti_status tutti__fail_choice(const char *what, const char *text, const char *
                        tutti__choice_text(text, names, n, expected, sizeof expected));
 }
 
+bool tutti__parse_size(const char *text, size_t length, int64_t *bytes_p)
+{
+    static const char units[] = "KMG";
+    char number[24];
+    const char *unit;
+    int shift = 0;
+
+    if (length == 0 || length >= sizeof number)
+        return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    unit = strchr(units, number[length - 1] & ~0x20);
+    if (unit && *unit) {
+        shift = 10 * (int)(unit - units + 1);
+        number[length - 1] = '\0';
+    }
+    if (!tutti__parse_int64(number, bytes_p) || *bytes_p < 1 ||
+        *bytes_p > (INT64_C(1) << 40) >> shift)
+        return false;
+    *bytes_p <<= shift;
+    return true;
+}
+
 bool tutti__word_in(const char *list, const char *word)
 {
     size_t n = strlen(word);

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "cli/cli.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,11 +75,20 @@ static int run(const command *c, int argc, char **argv)
     return c->run(argc, argv);
 }
 
+/* By default glibc takes ever larger memory from its heap, where what is freed remains. All of ours that is large is allocated once. */
+static void return_large_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     cpu_set_t cpus;
 
+    return_large_memory();
     tutti__open_standard_streams();
     if (tutti__openmp_binds(&cpus)) /* workers would inherit it and share a core */
         sched_setaffinity(0, sizeof cpus, &cpus);

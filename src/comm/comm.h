@@ -3,6 +3,7 @@
 #define TUTTI_COMM_COMM_H
 
 #include "base/base.h"
+#include "comm/engine/planned_engine.h"
 #include "device/device.h"
 #include <stdatomic.h>
 #include <tutti/group.h>
@@ -78,6 +79,15 @@ tutti_status tutti__group_compare_and_swap(tutti_group *group, tutti__compare_an
 uint64_t tutti__group_bytes(const tutti_group *group);
 /* How long one of the group's collectives may take, in which peers wait for this rank. */
 int tutti__group_timeout_ms(const tutti_group *group);
+
+/* ---- Groups for planning ------------------------------------------------------------------------------- */
+
+/* Rank 0 of `size`, of which `local_size` are on its host, without the others: collectives send nothing and are counted, memory is
+ * that of device/planned. Not with sends and receives, atomics and splits. */
+tutti_status tutti__group_plan(tutti_group **group_p, int size, int local_size);
+bool tutti__group_is_planned(const tutti_group *group);
+/* What it has counted; the caller may reset it, between calls. */
+tutti__planned_calls *tutti__group_planned_calls(tutti_group *group);
 
 /* ---- What this machine allows, for `tutti doctor` ------------------------------------------------------ */
 

@@ -3,6 +3,7 @@
 #include "comm/bootstrap/launcher_environment.h"
 #include "comm/bootstrap/process.h"
 #include "comm/bootstrap/store/store.h"
+#include "comm/engine/planned_engine.h"
 #include "comm/group_join.h"
 
 #include <stdio.h>
@@ -270,4 +271,26 @@ tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opt
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
                                 tutti_last_error());
     return status;
+}
+
+tutti_status tutti__group_plan(tutti_group **group_p, int size, int local_size)
+{
+    return tutti__join(group_p,
+                       &(tutti__group_member){.name = "plan",
+                                              .size = size,
+                                              .local_size = local_size,
+                                              .timeout_ms = 60000,
+                                              .backend = TUTTI_BACKEND_NATIVE,
+                                              .planned = true},
+                       NULL);
+}
+
+bool tutti__group_is_planned(const tutti_group *group)
+{
+    return group && strcmp(group->engine->ops->name, "planned") == 0;
+}
+
+tutti__planned_calls *tutti__group_planned_calls(tutti_group *group)
+{
+    return tutti__engine_planned_calls(group->engine);
 }

@@ -14,6 +14,7 @@
 #include "comm/bootstrap/mesh.h"
 #include "comm/bootstrap/store/store.h"
 #include "comm/control/control.h"
+#include "comm/engine/planned_engine.h"
 #include "comm/transport/shared_memory/shm.h"
 #include "comm/transport/tcp/tcp.h"
 
@@ -618,6 +619,15 @@ static tutti_status join_alone(tutti_group *group, tutti_store *store)
     return store ? keep_store(group, store) : TUTTI_OK;
 }
 
+/* Without a control channel. */
+static tutti_status join_nobody(tutti_group *group)
+{
+    group->comm.id = tutti__now_ns();
+    TUTTI_TRY(tutti__engine_planned(&group->engine, &group->comm));
+    tutti__queue_set_engine(group->queue, group->engine);
+    return TUTTI_OK;
+}
+
 /* A machine without a GPU is not an error of the caller: its message is restored. */
 static tutti_status find_device(tutti_group *group)
 {
@@ -658,7 +668,9 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
         tutti_group_free(group);
         return tutti__fail_again(status, why);
     }
-    status = member->size > 1 ? join_others(group, member, store) : join_alone(group, store);
+    status = member->planned    ? join_nobody(group)
+             : member->size > 1 ? join_others(group, member, store)
+                                : join_alone(group, store);
     if (status == TUTTI_OK)
         status = find_device(group);
     if (status == TUTTI_OK)

@@ -16,6 +16,7 @@ typedef struct tutti__group_member {
     uint64_t id;           /* of a group with a parent: the same on its members, and new */
     int world_rank, attempt;
     bool launched; /* the launcher hosts the store */
+    bool planned;  /* the others do not exist: tutti__group_plan */
 } tutti__group_member;
 
 /* Meets the other ranks through the store (NULL in a group of one), of which it keeps a clone. */

@@ -1,5 +1,5 @@
 /* device.c -- names of devices and element types.   SPDX-License-Identifier: MIT */
-#include "device/device.h"
+#include "device/planned/planned.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +31,10 @@ const char *tutti_dtype_name(tutti_dtype dtype)
 
 tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_ops **ops_p)
 {
+    if (kind == TUTTI__PLANNED) {
+        *ops_p = &tutti__planned_ops;
+        return TUTTI_OK;
+    }
     switch (kind) {
     case TUTTI_CPU:
         *ops_p = &tutti__cpu_ops;

@@ -2,6 +2,7 @@
  *
  *     cpu/        plain memory: work is complete when the call returns
  *     strict/     the same, on memory that the host cannot access outside of calls; for tests
+ *     planned/    addresses without memory, and no arithmetic: what a step of a model would take
  *     cuda/       through a module that is loaded if there is a driver
  *
  * The host never accesses device memory: kernels compute (tensor/kernel.h), flat.h does what optimizers and the
@@ -87,7 +88,7 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
 /* The device must exist. */
 tutti_status tutti__device_describe(tutti_device device, tutti__device_info *info_p);
 
-extern const tutti__device_ops tutti__cpu_ops, tutti__strict_ops;
+extern const tutti__device_ops tutti__cpu_ops, tutti__strict_ops, tutti__planned_ops;
 /* cuda/cuda.c; usable after tutti__cuda_ops has returned OK */
 extern const tutti__device_ops tutti__cuda_device_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);

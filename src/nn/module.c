@@ -3,6 +3,7 @@
  * Everything below a module is found by filtering the root's list by owner, so that it is in PyTorch's order at every level of
  * the tree. Walks over the i-th, i = 0, 1, 2 ..., continue from a cursor, and names are found by a hash table: a model may have
  * tens of thousands of parameters. */
+#include "device/planned/planned.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -340,7 +341,7 @@ static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init in
     void *values = t->data;
     tutti_status status = TUTTI_OK;
 
-    if (init == TUTTI_INIT_ZEROS) /* memory is zeroed already */
+    if (init == TUTTI_INIT_ZEROS || tutti__is_planned(cx->device)) /* memory is zeroed already */
         return TUTTI_OK;
     if (!cx->device_ops->is_host)
         values = tutti__alloc(bytes);

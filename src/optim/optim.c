@@ -221,6 +221,8 @@ static tutti_status renew_state(tutti_optim *optim)
 
     for (size_t r = 0; r < n; r++)
         n_state += ranges[r].end - ranges[r].begin;
+    if (!optim->cx->in_step) /* before there is more: else this is the moment of the most memory */
+        tutti__flat_free_retired(optim->module->root);
     TUTTI_TRY(alloc_state(optim, n_state ? n_state : 1, state));
     status = move_state(optim, state);
     if (status != TUTTI_OK) {

@@ -28,6 +28,7 @@ enum { IN_SUMS = 1, IN_LATE = 2 };
 enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, N_NUMBERS };
 
 struct tutti__exact {
+    tutti_stream *stream; /* on which gradients are computed, also in host memory */
     int count, bits;
     size_t n_counters;
     unsigned char *sums, *late; /* the group's memory; NULL: no group */
@@ -124,7 +125,7 @@ static size_t message_length(const tutti_reducer *r)
 
 tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti_stream *stream = tutti__stream_or_cpu(opts->stream);
     tutti__exact *s;
 
     TUTTI_TRY(check(r, opts));
@@ -132,6 +133,7 @@ tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
     if (!s)
         return TUTTI_ERR_MEMORY;
     r->exact = s;
+    s->stream = stream;
     pthread_mutex_init(&s->mutex, NULL);
     s->count = opts->shards;
     s->bits = opts->wire_bits ? opts->wire_bits : 64;
@@ -155,11 +157,12 @@ tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
 
 void tutti__exact_free(tutti_reducer *r)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
     tutti__exact *s = r->exact;
+    tutti_stream *stream;
 
     if (!s)
         return;
+    stream = s->stream;
     if (s->seen != s->largest)
         stream->ops->host_free(stream->device, s->seen);
     stream->ops->free(stream->device, s->largest);
@@ -214,7 +217,7 @@ size_t tutti__exact_describe(const tutti_reducer *r, tutti__item *items)
 
 tutti_status tutti__exact_begin(tutti_reducer *r)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti_stream *stream = r->exact->stream;
     tutti__exact *s = r->exact;
 
     s->open = s->leaving = s->apart = s->joining = s->again = false;
@@ -242,7 +245,7 @@ static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t la
 
 tutti_status tutti__exact_take(tutti_reducer *r, size_t i, bool skipped, bool *leaves_p)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti_stream *stream = r->exact->stream;
     tutti__exact *s = r->exact;
     const tutti__gradient *g = &r->gradients[i];
     const unsigned char place = s->apart ? IN_LATE : IN_SUMS;
@@ -335,7 +338,7 @@ tutti_status tutti__reducer_drop(tutti_reducer *r, uint64_t *digest_p)
 
 tutti_status tutti__exact_fill(tutti_reducer *r, const tutti__bucket *b)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti_stream *stream = r->exact->stream;
     tutti__exact *s = r->exact;
     const unsigned char place = s->joining ? IN_LATE : IN_SUMS;
 
@@ -354,7 +357,7 @@ tutti_status tutti__exact_fill(tutti_reducer *r, const tutti__bucket *b)
 
 static tutti_status make_means(tutti_reducer *r, const tutti__bucket *b)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->own);
+    tutti_stream *stream = r->own ? r->own : r->exact->stream;
     const tutti__exact *s = r->exact;
 
     for (size_t k = 0; k < b->info.n; k++) {
@@ -370,7 +373,7 @@ static tutti_status make_means(tutti_reducer *r, const tutti__bucket *b)
 
 tutti_status tutti__exact_reduce(tutti_reducer *r, const tutti__bucket *b)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->own);
+    tutti_stream *stream = r->own ? r->own : r->exact->stream;
     tutti__exact *s = r->exact;
     const size_t n = b->span / sizeof(float);
     unsigned char *sums = sums_at(s, s->joining ? s->late : s->sums, b->offset);
@@ -415,6 +418,8 @@ static int64_t compared(const tutti_reducer *r, uint64_t number)
 {
     const uint64_t others = (uint64_t)tutti_group_size(r->group) - 1;
 
+    if (tutti__group_is_planned(r->group))
+        return 0;
     return (int64_t)(tutti_group_rank(r->group) == 0 ? number * others : 0 - number);
 }
 
@@ -475,7 +480,7 @@ static tutti_status check_message(const tutti_reducer *r)
  * a larger range; the mean of those that are not finite is NaN, on all ranks. */
 static tutti_status settle(tutti_reducer *r)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti_stream *stream = r->exact->stream;
     tutti__exact *s = r->exact;
     tutti_status status;
 
@@ -525,7 +530,7 @@ static tutti_status adapt(tutti_reducer *r)
 
 tutti_status tutti__exact_end(tutti_reducer *r)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti_stream *stream = r->exact->stream;
     tutti__exact *s = r->exact;
     tutti_status status = wait_ending(s);
 

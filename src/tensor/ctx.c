@@ -3,6 +3,7 @@
  *
  * The arena, the tape and the parameters' use counts belong to a step, and start empty
  * in each. */
+#include "device/planned/planned.h"
 #include "tensor/kernel.h"
 #include "tensor/parallel.h"
 #include "tensor/tensor.h"
@@ -58,7 +59,7 @@ static tutti_status choose_kernels(tutti_ctx *cx, tutti_kernels wanted)
     cx->nondeterministic |= deterministic == 0;
     cx->tf32 = tf32 == 1;
     TUTTI_TRY(wanted_kernels(wanted, &wanted));
-    if (cx->device.kind != TUTTI_CPU)
+    if (cx->device.kind != TUTTI_CPU && !tutti__is_planned(cx->device))
         return choose_device_kernels(cx, wanted);
     if (wanted != TUTTI_KERNELS_REFERENCE) {
         tutti_status status = tutti__kernels_onednn(&cx->kernels);
@@ -182,6 +183,34 @@ static void put_block(void *self, void *p)
     cx->device_ops->free(cx->device, p);
 }
 
+static void *get_space(void *self, size_t bytes)
+{
+    (void)self;
+    return tutti__planned_space(bytes);
+}
+
+static void put_space(void *self, void *p)
+{
+    (void)self;
+    (void)tutti__planned_free(p);
+}
+
+/* Host memory is the heap's, an arena's default. Of planned memory an arena counts what it uses, not what it has. */
+static void set_arenas(tutti_ctx *cx)
+{
+    const bool planned = tutti__is_planned(cx->device);
+
+    if (cx->device_ops->is_host && !planned)
+        return;
+    cx->memory.get = cx->small.get = planned ? get_space : get_block;
+    cx->memory.put = cx->small.put = planned ? put_space : put_block;
+    cx->memory.self = cx->small.self = cx;
+    if (planned) {
+        cx->arena.get = get_space;
+        cx->arena.put = put_space;
+    }
+}
+
 static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx_opts *opts)
 {
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_ctx_opts, opts));
@@ -197,11 +226,7 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
                                        .poison = TUTTI_ERR_MEMORY,
                                        .poison_text = "out of memory for the tensors of a step"};
     TUTTI_TRY(tutti__device_ops_of(device.kind, &cx->device_ops));
-    if (!cx->device_ops->is_host) { /* host memory is the heap's, the arena's default */
-        cx->memory.get = cx->small.get = get_block;
-        cx->memory.put = cx->small.put = put_block;
-        cx->memory.self = cx->small.self = cx;
-    }
+    set_arenas(cx);
     TUTTI_TRY(tutti_stream_new(&cx->stream, device));
     TUTTI_TRY(choose_threads(cx, opts->threads));
     return open_kernels(cx, opts->kernels);

@@ -9,6 +9,7 @@
 #include "tensor/parallel.h"
 
 #include "base/thread.h"
+#include "device/planned/planned.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -274,6 +275,8 @@ void tutti__parallel(tutti_ctx *cx, tutti__parallel_job *job, void *arg, int64_t
     const place outer = here; /* the place in another context's call, if any */
     tutti__thread_pool *p = within || n < 2 ? NULL : pool_of(cx);
 
+    if (tutti__is_planned(cx->device))
+        return; /* but the threads have been started, which takes memory */
     if (!p) {
         for (int64_t i = 0; i < n; i++)
             job(arg, i, within ? here.number : 0);

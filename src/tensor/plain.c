@@ -8,6 +8,7 @@
  * parts are computed by the context's threads, with the same bits for any number of them; elements of 16 bit are converted in pieces of
  * these, which stay in the cache. Sources that are broadcast are expanded part by part; their gradients are computed in the
  * result's shape, then summed. */
+#include "device/planned/planned.h"
 #include "tensor/broadcast.h"
 #include "tensor/op.h"
 #include "tensor/parallel.h"
@@ -150,7 +151,8 @@ static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
         const uint16_t *half = p;
 
         TUTTI_TRY(host_memory(w, t->shape, TUTTI_F32, &p));
-        tutti__half_to_f32(p, half, count, t->dtype);
+        if (!tutti__is_planned(w->cx->device))
+            tutti__half_to_f32(p, half, count, t->dtype);
     }
     *p_p = p;
     return TUTTI_OK;
@@ -217,7 +219,8 @@ static tutti_status put(work *w, tutti_tensor *t, const void *computed)
 
         if (!in_place(w))
             TUTTI_TRY(host_memory(w, t->shape, t->dtype, &half));
-        tutti__half_from_f32(half, computed, count, t->dtype);
+        if (!tutti__is_planned(w->cx->device))
+            tutti__half_from_f32(half, computed, count, t->dtype);
         from = half;
     }
     return in_place(w) ? TUTTI_OK
@@ -425,7 +428,8 @@ static tutti_status compute(work *w, plain_function *function)
     w->p.src = w->src;
     w->p.kept = n->saved[0];
     if (!n->op->plain.elementwise) {
-        function(&w->p);
+        if (!tutti__is_planned(w->cx->device))
+            function(&w->p);
         return TUTTI_OK;
     }
     for (int i = 0; i < n->n_src; i++)

@@ -285,30 +285,6 @@ static tutti_status read_number(const line *l, flag_id id, int64_t low, int64_t 
     return TUTTI_OK;
 }
 
-/* "25M" */
-static bool read_size(const char *text, size_t length, int64_t *bytes_p)
-{
-    static const char units[] = "KMG";
-    char number[24];
-    const char *unit;
-    int shift = 0;
-
-    if (length == 0 || length >= sizeof number)
-        return false;
-    memcpy(number, text, length);
-    number[length] = '\0';
-    unit = strchr(units, number[length - 1] & ~0x20);
-    if (unit && *unit) {
-        shift = 10 * (int)(unit - units + 1);
-        number[length - 1] = '\0';
-    }
-    if (!tutti__parse_int64(number, bytes_p) || *bytes_p < 1 ||
-        *bytes_p > (INT64_C(1) << 40) >> shift)
-        return false;
-    *bytes_p <<= shift;
-    return true;
-}
-
 /* One size, or "8-1M": doubling from the first to the second. */
 static tutti_status add_sizes(tutti__bench *b, const char *text, size_t length)
 {
@@ -316,8 +292,8 @@ static tutti_status add_sizes(tutti__bench *b, const char *text, size_t length)
     int64_t low, high;
 
     first = first < length ? first : length;
-    if (!read_size(text, first, &low) ||
-        (first < length && !read_size(text + first + 1, length - first - 1, &high)))
+    if (!tutti__parse_size(text, first, &low) ||
+        (first < length && !tutti__parse_size(text + first + 1, length - first - 1, &high)))
         return tutti__fail(
             TUTTI_ERR_ARG,
             "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "

@@ -121,12 +121,16 @@ static tutti_status measure_copy(double *gbps_p)
     return TUTTI_OK;
 }
 
-tutti_status tutti__cpu_peak_measure(tutti__cpu_peak *peak)
+double tutti__cpu_peak_gflops(const char **isa_p)
 {
     const isa i = choose();
 
-    *peak = (tutti__cpu_peak){.isa = i.name};
-    if (i.round)
-        peak->gflops = 2.0 * LOOPS * SUMS * i.lanes / (fastest(i.round) * 1e9);
+    *isa_p = i.name;
+    return i.round ? 2.0 * LOOPS * SUMS * i.lanes / (fastest(i.round) * 1e9) : 0;
+}
+
+tutti_status tutti__cpu_peak_measure(tutti__cpu_peak *peak)
+{
+    peak->gflops = tutti__cpu_peak_gflops(&peak->isa);
     return measure_copy(&peak->gbps);
 }

@@ -15,4 +15,7 @@ typedef struct tutti__cpu_peak {
 /* Measures on the calling thread's core, for about 50 ms, with the instruction set that TUTTI_CPU_ISA allows. Errors: MEMORY. */
 tutti_status tutti__cpu_peak_measure(tutti__cpu_peak *peak);
 
+/* gflops alone, which needs no memory. */
+double tutti__cpu_peak_gflops(const char **isa_p);
+
 #endif

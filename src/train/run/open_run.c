@@ -232,6 +232,8 @@ tutti_status tutti__run_open_alone(tutti__train_run *run)
 {
     tutti__session *s = &run->session;
 
+    TUTTI_TRY(tutti__session_open_data(s));
+    TUTTI_TRY(tutti__run_plan_memory(run));
     TUTTI_TRY(tutti__session_open_alone(s));
     run->plan = tutti__plan_of(s->config, tutti_dataset_describe(s->data.train).count,
                                tutti__session_shares(s), s->data.test != NULL, &run->position.at);

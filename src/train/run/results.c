@@ -63,6 +63,18 @@ static void print_zero(tutti__train_run *run)
         print_value(run, "MiB of weights", "%.2f", (double)z.most_parameter_bytes / 1048576);
 }
 
+static void print_memory(tutti__train_run *run, const tutti__summary *s)
+{
+    char peak[24], planned[48] = "";
+
+    if (s->peak_memory <= 0)
+        return;
+    snprintf(peak, sizeof peak, "%.1f", (double)s->peak_memory / 1048576);
+    if (s->planned_memory > 0)
+        snprintf(planned, sizeof planned, "%.1f planned", (double)s->planned_memory / 1048576);
+    print_row(run, "MiB of memory", peak, planned);
+}
+
 static void print_figures(tutti__train_run *run, const tutti__summary *s)
 {
     char rate[24], best[64];
@@ -80,6 +92,7 @@ static void print_figures(tutti__train_run *run, const tutti__summary *s)
         snprintf(rate, sizeof rate, "%.4f", s->best_value);
         print_row(run, "best", rate, best);
     }
+    print_memory(run, s);
     print_value(run, "steps", "%lld", (long long)s->steps);
     print_value(run, "epochs", "%lld", (long long)s->epochs);
     if (s->lost_workers + s->joined_workers + s->left_workers > 0)

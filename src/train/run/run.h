@@ -86,6 +86,7 @@ struct tutti__train_run {
     tutti__run_cursor sought;             /* epoch and start of the loader; epoch 0: none */
     int64_t file_size; /* of the run whose config.json was given with --config; 0: none */
     tutti__stop_wish wish;
+    int64_t planned_memory; /* of rank 0, on it; 0: not planned */
     double step_seconds;
     double shown_images_per_s; /* of the last log line; NaN before */
     bool summarised;           /* summary.json has the end of the run */
@@ -143,6 +144,9 @@ void tutti__run_show(tutti__train_run *run, bool logged);
 
 /* open_ranks.c: the open of tutti__rank_run. */
 tutti_status tutti__ranks_open(tutti__train_run *run);
+/* plan_memory.c: with data open, on rank 0, before anything large is allocated: what this rank will need. MEMORY, with the layout that
+ * would fit, if that is certainly more than there is. */
+tutti_status tutti__run_plan_memory(tutti__train_run *run);
 /* program.c: notes which run this thread is in, NULL: none; all ranks agree whether the program ends it. Collective. */
 void tutti__run_enter(tutti__train_run *run);
 tutti_status tutti__run_agree(tutti__train_run *run);

@@ -1,5 +1,6 @@
 /* write_results.c -- the files at the end of a run: weights, summary.json.   SPDX-License-Identifier: MIT */
 #include "data/sampler.h"
+#include "train/forecast/footprint.h"
 #include "train/run/run.h"
 
 #include <math.h>
@@ -26,6 +27,8 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
                          .seconds = tutti__totals_seconds(&run->totals),
                          .gradient_bytes = (int64_t)traffic.gradient_bytes,
                          .wire_bytes = (int64_t)traffic.wire_bytes,
+                         .planned_memory = run->planned_memory,
+                         .peak_memory = (int64_t)tutti__resident_now().most,
                          .best_step = (int64_t)run->position.best.step,
                          .best_value = run->position.best.step > 0 ? run->position.best.value : NAN,
                          .skipped_steps = (int64_t)run->position.skipped_steps,

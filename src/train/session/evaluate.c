@@ -95,8 +95,7 @@ static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const
     return count(s, e, batch, (tutti_array){memory->outputs.p, tutti_tensor_shape(y), TUTTI_F32});
 }
 
-/* Samples of a batch that are computed at once: all, but of text as many as have at most 2^26 logits. */
-static size_t samples_at_once(const tutti__session *s)
+size_t tutti__evaluate_at_once(const tutti__session *s)
 {
     const size_t batch = (size_t)s->config->batch_size, width = tutti__task_width(&s->task);
     const size_t count = tutti_dataset_describe(s->data.test).count;
@@ -125,7 +124,7 @@ static tutti_batch part_of(const tutti_batch *batch, size_t at, size_t n)
 static tutti_status compute_parts(tutti__session *s, const tutti__evaluation *e,
                                   const tutti_batch *batch, rooms *memory)
 {
-    const size_t n = samples_at_once(s);
+    const size_t n = tutti__evaluate_at_once(s);
     tutti_status status = TUTTI_OK;
 
     for (size_t at = 0; at < batch->n && status == TUTTI_OK; at += n) {

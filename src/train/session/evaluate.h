@@ -15,6 +15,8 @@ typedef struct tutti__evaluation {
     void *user;
 } tutti__evaluation;
 
+/* Samples of a batch that are computed at once: all, but of text as many as have at most 2^26 logits. */
+size_t tutti__evaluate_at_once(const tutti__session *s);
 /* s->model over s->data.test_loader. If a signal comes, sets s->stop.stopping and leaves the tally incomplete. Collective. */
 tutti_status tutti__evaluate(tutti__session *s, const tutti__evaluation *e);
 

@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "device/planned/planned.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/machine/pin.h"
@@ -81,9 +82,11 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
     const tutti_trainer_opts *own = &s->parts->own;
     tutti_loader_opts opts;
 
-    s->data.test = strcmp(split, "train") == 0 ? own->train : own->test;
-    if (!own->train)
-        TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
+    if (!s->data.test) {
+        s->data.test = strcmp(split, "train") == 0 ? own->train : own->test;
+        if (!own->train)
+            TUTTI_TRY(open_split(s, split, &s->data.opened[1], &s->data.test));
+    }
     if (!s->data.test)
         return TUTTI_OK;
     TUTTI_TRY(take_part(s));
@@ -187,13 +190,16 @@ static tutti_augment_opts augment_opts(const tutti__session *s)
                                 .cutmix = (float)c->cutmix};
 }
 
-static tutti_status open_data(tutti__session *s)
+tutti_status tutti__session_open_data(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
     const tutti_augment_opts augmentation = augment_opts(s);
     tutti_loader_opts opts;
 
-    s->data.train = s->parts->own.train;
+    if (s->data.train_loader)
+        return TUTTI_OK;
+    if (!s->data.train)
+        s->data.train = s->parts->own.train;
     if (!s->data.train)
         TUTTI_TRY(open_split(s, "train", &s->data.opened[0], &s->data.train));
     s->data.fit = tutti_dataset_fitted(s->data.train);
@@ -226,7 +232,7 @@ static tutti_status pin(const tutti__session *s)
 {
     const char *text = tutti__env_text(TUTTI__ENV_PIN);
 
-    if (strcmp(text, "off") == 0)
+    if (strcmp(text, "off") == 0 || tutti__session_is_planned(s))
         return TUTTI_OK;
     if (strcmp(text, "auto") != 0)
         return tutti__fail(TUTTI_ERR_ARG, "TUTTI_PIN is \"%s\", expected auto or off", text);
@@ -256,8 +262,12 @@ static void warn_of_idle_gpu(const tutti__session *s)
 /* A missing device is an error as a failed one: exit code 4. */
 static tutti_status find_device(const tutti__session *s, tutti_device *device_p)
 {
-    const tutti_status status = tutti_device_parse(device_p, s->config->device, s->local_rank);
+    tutti_status status;
 
+    *device_p = (tutti_device){TUTTI__PLANNED, 0};
+    if (tutti__session_is_planned(s))
+        return TUTTI_OK;
+    status = tutti_device_parse(device_p, s->config->device, s->local_rank);
     if (status == TUTTI_OK && device_p->kind == TUTTI_CPU && strcmp(s->config->device, "auto") == 0)
         warn_of_idle_gpu(s);
     return status == TUTTI_ERR_UNSUPPORTED ? tutti__fail(TUTTI_ERR_DEVICE, "%s", tutti_last_error())
@@ -417,13 +427,14 @@ static tutti_status divide_tokens(tutti__session *s)
 
 tutti_status tutti__session_open_alone(tutti__session *s)
 {
-    TUTTI_TRY(open_data(s));
+    TUTTI_TRY(tutti__session_open_data(s));
     TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
     TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
     if (s->config->freeze[0])
         TUTTI_TRY(tutti_module_freeze(s->module, s->config->freeze));
-    tutti__text_figures_set(&s->text, &s->task, s->module, strcmp(s->config->amp, "off") == 0);
+    tutti__text_figures_set(&s->text, &s->task, s->module,
+                            strcmp(s->config->amp, "off") == 0 && !tutti__session_is_planned(s));
     return TUTTI_OK;
 }
 
@@ -436,7 +447,8 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                             .find_unused = c->find_unused,
                             .static_graph = c->static_graph,
                             /* the scaler checks itself, and skips such steps */
-                            .nonfinite = tutti__amp_dtype(s) == TUTTI_F16 || c->lr_find
+                            .nonfinite = tutti__amp_dtype(s) == TUTTI_F16 || c->lr_find ||
+                                                 tutti__session_is_planned(s)
                                              ? TUTTI_NONFINITE_IGNORE
                                              : TUTTI_NONFINITE_ERROR,
                             .shards = s->shards,

@@ -11,6 +11,7 @@
 #include "train/session/loss_weights.h"
 #include "train/session/task.h"
 #include "train/session/text.h"
+#include <string.h>
 #include <tutti/tutti.h>
 
 /* A mean over samples: of this rank until it is reduced. */
@@ -119,6 +120,13 @@ static inline bool tutti__session_divides_model(const tutti__session *s)
     return s->mesh || (tutti__session_is_divided(s) && s->config->zero == 3);
 }
 
+/* The device of a session whose steps only count memory (device/planned); not a value that a person can give. */
+#define TUTTI__PLANNED_DEVICE "planned"
+static inline bool tutti__session_is_planned(const tutti__session *s)
+{
+    return strcmp(s->config->device, TUTTI__PLANNED_DEVICE) == 0;
+}
+
 /* ---- open_session.c: its parts, in this order; with config and parts set ---- */
 
 /* The group that the environment describes; a failure was reported. */
@@ -133,6 +141,8 @@ tutti_status tutti__session_open_model(tutti__session *s);
 /* For training, with group (NULL: by shards), rank, size and cores set: data and model, locally; DDP, collectively; the rest,
  * locally again. warmup_steps: of the schedule. */
 tutti_status tutti__session_open_alone(tutti__session *s);
+/* Its first part, if it is to come before: data sets, unless some are set, which stay the caller's; their loaders. */
+tutti_status tutti__session_open_data(tutti__session *s);
 tutti_status tutti__session_open_ddp(tutti__session *s);
 tutti_status tutti__session_open_optimizer(tutti__session *s, uint64_t warmup_steps);
 /* Collective, after opening: MISMATCH on ranks whose data differ from rank 0's in number or shape. */

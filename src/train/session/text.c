@@ -87,15 +87,15 @@ void tutti__text_figures_set(tutti__text_figures *f, const tutti__train_task *ta
                              const tutti_module *module, bool f32)
 {
     const tutti_ctx *cx = module->cx;
-    tutti__cpu_peak peak;
+    const char *isa;
 
     *f = (tutti__text_figures){.tokens = 0};
     if (!task->kind->is_language_modeling)
         return;
     f->tokens = (double)task->positions;
     f->token_flops = token_flops(task, module->root);
-    if (f32 && tutti__on_host(cx->stream) && tutti__cpu_peak_measure(&peak) == TUTTI_OK)
-        f->peak_flops = 1e9 * peak.gflops * cx->threads;
+    if (f32 && tutti__on_host(cx->stream))
+        f->peak_flops = 1e9 * tutti__cpu_peak_gflops(&isa) * cx->threads;
 }
 
 double tutti__text_rate(const tutti__text_figures *f, double samples_per_s)

@@ -9,7 +9,7 @@ static tutti_status multiply(tutti_ctx *cx, const tutti__product *p)
     const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
     void *work;
 
-    TUTTI_TRY(tutti__onednn_scratch(cx, isa->multiply_work(cx), &work));
+    TUTTI_TRY(tutti__onednn_scratch(cx, isa->multiply_work(cx, p), &work));
     isa->multiply(cx, p, work);
     return TUTTI_OK;
 }

@@ -74,7 +74,7 @@ tutti_status tutti__onednn_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor
     memcpy(p.a_batch, m.a_stride, sizeof p.a_batch);
     memcpy(p.b_batch, m.b_stride, sizeof p.b_batch);
     memcpy(p.c_batch, m.c_stride, sizeof p.c_batch);
-    TUTTI_TRY(tutti__onednn_scratch(c->cx, isa->multiply_work(c->cx), &work));
+    TUTTI_TRY(tutti__onednn_scratch(c->cx, isa->multiply_work(c->cx, &p), &work));
     isa->multiply(c->cx, &p, work);
     return TUTTI_OK;
 }

@@ -173,21 +173,21 @@ const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape
 
 /* ---- Memory ---------------------------------------------------------------------------------------------- */
 
-/* Only grows, by whole huge pages, because all of it is accessed again and again. */
+/* Only grows; large memory by whole huge pages, because all of it is accessed again and again. */
 static tutti_status memory_grow(tutti_ctx *cx, tutti__onednn_memory *m, size_t bytes)
 {
     const size_t huge = (size_t)2 << 20;
-    void *p;
 
     if (bytes <= m->bytes)
         return TUTTI_OK;
-    bytes = (bytes + huge - 1) / huge * huge;
-    p = tutti__alloc_unset(bytes);
-    if (!p)
+    if (bytes >= 2 * huge)
+        bytes = (bytes + huge - 1) / huge * huge;
+    cx->device_ops->free(cx->device, m->p); /* nothing is kept from one call to the next */
+    m->p = cx->device_ops->alloc(cx->device, bytes, false);
+    m->bytes = m->p ? bytes : 0;
+    if (!m->p)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes of the kernels' scratch",
                            bytes);
-    free(m->p);
-    *m = (tutti__onednn_memory){.p = p, .bytes = bytes};
     cx->kernel_allocations++;
     return TUTTI_OK;
 }
@@ -456,8 +456,8 @@ void tutti__onednn_close(tutti_ctx *cx)
         dnnl_stream_destroy(od->stream);
     if (od->engine)
         dnnl_engine_destroy(od->engine);
-    free(od->scratch.p);
-    free(od->staging.p);
+    cx->device_ops->free(cx->device, od->scratch.p);
+    cx->device_ops->free(cx->device, od->staging.p);
     free(od);
     cx->kernel_state = NULL;
 }

@@ -53,7 +53,7 @@ typedef struct tutti__isa {
     const tutti__runs *runs;
 
     /* `work`: multiply_work bytes of memory, aligned to a vector. */
-    size_t (*multiply_work)(const tutti_ctx *cx);
+    size_t (*multiply_work)(const tutti_ctx *cx, const tutti__product *p);
     void (*multiply)(tutti_ctx *cx, const tutti__product *p, void *work);
     size_t (*multiply_half_work)(const tutti_ctx *cx);
     bool (*multiply_half)(tutti_ctx *cx, const tutti__half_product *p,

@@ -244,8 +244,7 @@ static void multiply_long(const block *q)
 
 /* ---- The whole product ----------------------------------------------------------------------------------------- */
 
-#define PART_PRODUCTS ((int64_t)1 << 19)          /* multiplications per part, at least */
-#define WORK          (WHOLE + 2 * INNER * STRIP) /* floats per thread */
+#define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications per part, at least */
 #define PART_SIDE     (4 * STRIP) /* rows or columns per part, at least: each packs separately */
 
 typedef struct parts {
@@ -255,6 +254,7 @@ typedef struct parts {
     int64_t n;                  /* of one product */
     int64_t products, together; /* with a c of their own; products per job, if each is one part */
     int64_t sums;               /* products that are added up in each c */
+    int64_t each;               /* floats of work per thread: a strip, then what is packed */
     float *work;
 } parts;
 
@@ -284,6 +284,31 @@ static int64_t inner_of_block(const parts *t)
     const int64_t n = (p->inner + most - 1) / most;
 
     return (p->inner + n - 1) / n;
+}
+
+#define STRIPS (2 * INNER * STRIP) /* floats of a strip, at most */
+
+static int64_t whole_panels(int64_t columns)
+{
+    return (columns + PANEL - 1) / PANEL * PANEL;
+}
+
+/* Whether a part of that many rows and columns packs all of its b at once. */
+static bool is_tall(const parts *t, int64_t rows, int64_t columns)
+{
+    return t->packs && rows > TALL && whole_panels(columns) * t->p->inner <= WHOLE;
+}
+
+/* Floats of b that such a part packs at a time. */
+static int64_t packed_by(const parts *t, int64_t rows, int64_t columns)
+{
+    const int64_t inner = inner_of_block(t);
+
+    if (t->dots)
+        return 0;
+    if (is_tall(t, rows, columns))
+        return whole_panels(columns) * t->p->inner;
+    return t->packs ? min(PACKED, whole_panels(columns) * inner) : PANEL * inner;
 }
 
 /* What a part multiplies, in blocks of at most `inner` and `columns`. */
@@ -374,13 +399,12 @@ static void multiply_part(const parts *t, const tutti__product *p, int64_t numbe
                      .streams = streams(p, inner),
                      .row = t->by_rows ? first : 0,
                      .rows = t->by_rows ? end - first : p->rows,
-                     .packed = work,
-                     .strip = work + WHOLE};
-    const int64_t columns = (s.column_end - s.column + PANEL - 1) / PANEL * PANEL;
+                     .packed = work + STRIPS,
+                     .strip = work};
 
     if (t->dots)
         multiply_long(&q);
-    else if (t->packs && q.rows > TALL && columns * p->inner <= WHOLE)
+    else if (is_tall(t, q.rows, s.column_end - s.column))
         multiply_tall(q, &s);
     else
         multiply_blocks(q, &s);
@@ -402,22 +426,17 @@ static void multiply_job(void *arg, int64_t number, int member)
 
             find_product(&p, k, true);
             p.add = p.add || k > 0;
-            multiply_part(t, &p, number % t->n, t->work + member * WORK);
+            multiply_part(t, &p, number % t->n, t->work + member * t->each);
         }
     }
 }
 
-size_t tutti__multiply_work(const tutti_ctx *cx)
-{
-    return (size_t)(cx->threads * WORK) * sizeof(float);
-}
-
-void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work)
+/* All but the work. */
+static parts parts_of(const tutti_ctx *cx, const tutti__product *p)
 {
     const int64_t all = p->rows * p->columns * p->inner;
-    parts t = {
-        .p = p, .packs = p->b_column != 1 || p->rows > FEW, .products = 1, .sums = 1, .work = work};
-    int64_t of, n;
+    parts t = {.p = p, .packs = p->b_column != 1 || p->rows > FEW, .products = 1, .sums = 1};
+    int64_t of, n, last;
 
     for (int i = 0; i < p->n_batch; i++)
         *(p->c_batch[i] ? &t.products : &t.sums) *= p->batch[i];
@@ -430,5 +449,23 @@ void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work)
     t.size = n < 2 ? of : ((of + n - 1) / n + PART_SIDE - 1) / PART_SIDE * PART_SIDE;
     t.n = (of + t.size - 1) / t.size;
     t.together = t.n > 1 ? 1 : min(t.products, PART_PRODUCTS / (all * t.sums) + 1);
+    last = of - (t.n - 1) * t.size;
+    t.each = t.by_rows ? packed_by(&t, min(t.size, of), p->columns)
+                       : packed_by(&t, p->rows, min(t.size, of));
+    n = t.by_rows ? packed_by(&t, last, p->columns) : packed_by(&t, p->rows, last);
+    t.each = STRIPS + (n > t.each ? n : t.each);
+    return t;
+}
+
+size_t tutti__multiply_work(const tutti_ctx *cx, const tutti__product *p)
+{
+    return (size_t)(cx->threads * parts_of(cx, p).each) * sizeof(float);
+}
+
+void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work)
+{
+    parts t = parts_of(cx, p);
+
+    t.work = work;
     tutti__parallel(cx, multiply_job, &t, (t.products + t.together - 1) / t.together * t.n);
 }

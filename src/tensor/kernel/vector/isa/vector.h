@@ -137,7 +137,7 @@ INLINE void transpose(vec *rows)
 #define tutti__winograd_data           TUTTI__OF_ISA(tutti__winograd_data)
 #define tutti__winograd_weights        TUTTI__OF_ISA(tutti__winograd_weights)
 
-size_t tutti__multiply_work(const tutti_ctx *cx);
+size_t tutti__multiply_work(const tutti_ctx *cx, const tutti__product *p);
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work);
 size_t tutti__multiply_half_work(const tutti_ctx *cx);
 bool tutti__multiply_half(tutti_ctx *cx, const tutti__half_product *p, void *work);

@@ -1,0 +1,279 @@
+/* plan.c -- `tutti plan`: what a run would need, without starting it.   SPDX-License-Identifier: MIT */
+#include "base/flag.h"
+#include "checkpoint/output.h"
+#include "cli/cli.h"
+#include "train/config/agreement.h"
+#include "train/config/config_read.h"
+#include "train/forecast/outlook.h"
+#include "train/trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char HELP[] =
+    "Memory of a rank, bytes and time on the wire, and the time of a step of a run, without "
+    "starting it; or\n"
+    "which layouts fit a limit of memory. Exact where it can be: the model's first steps are made "
+    "with addresses\n"
+    "instead of memory, and without arithmetic. For CPUs.\n"
+    "\n"
+    "usage: tutti plan [--ranks N] [--memory LIMIT] [--FLAG VALUE]... [--KEY VALUE]...\n"
+    "\n"
+    "  tutti plan --model resnet18 --data cifar10 --ranks 4\n"
+    "  tutti plan --ranks 8 --ranks-per-host 2 --link-gbps 1.25 --link-us 30 --config "
+    "runs/a/config.json\n"
+    "  tutti plan --model gpt2 --data tokens --data-dir corpus --ranks 4 --memory 6G\n"
+    "\n"
+    "  --ranks N                ranks of the run (default 1)\n"
+    "  --ranks-per-host N       of them on one host, with the cores of this machine (default: "
+    "all)\n"
+    "  --memory LIMIT           bytes that a rank may take, with K, M or G of 1024, as in 4G: also "
+    "shows the layouts\n"
+    "                           that fit, cheapest first, and the flags for the first\n"
+    "  --zero Z                 0 to 3, as in training; 2 and 3 by formula, which train does not "
+    "have yet\n"
+    "  --pipeline P, --tensor T\n"
+    "                           as in training (default 1); how ranks are divided is checked, more "
+    "than 1 is not in\n"
+    "                           this version\n"
+    "  --link-gbps X, --link-us Y\n"
+    "                           between hosts: 1e9 bytes a second that a host sends, microseconds "
+    "of an empty call\n"
+    "                           (default: measured on this machine's loopback)\n"
+    "  --local-gbps X, --local-us Y\n"
+    "                           likewise between ranks of a host (default: measured between two "
+    "threads)\n"
+    "  --step-ms MS             time of a step's computation on one rank (default: measured if it "
+    "takes seconds and\n"
+    "                           fits this machine, else by its FLOPs)\n"
+    "  --json FILE              the figures as a JSON object; -: to standard output, in place of "
+    "the tables\n"
+    "  -h, --help               this text\n"
+    "\n"
+    "All keys of tutti train --help describe the run: --model, --batch-size, --optimizer, --amp, "
+    "--recompute,\n"
+    "--grad-accumulation, --shards, --bucket-mb, --lora-rank, --ema, --prefetch, --config, ...\n"
+    "After a run summary.json has planned_memory and peak_memory: what was planned, and what "
+    "rank 0 took.\n";
+
+typedef struct asked {
+    tutti__outlook_ask ask;
+    const char *json;
+} asked;
+
+/* ---- Flags ------------------------------------------------------------------------------------------------------------ */
+
+typedef enum kind { COUNT, REAL, BYTES, TEXT } kind;
+
+typedef struct flag_row {
+    const char *name;
+    kind kind;
+    double least, most;
+    size_t offset; /* in asked */
+} flag_row;
+
+#define AT(member) offsetof(asked, member)
+static const flag_row flags[] = {
+    {"--ranks", COUNT, 1, 4096, AT(ask.layout.ranks)},
+    {"--ranks-per-host", COUNT, 1, 4096, AT(ask.layout.local_ranks)},
+    {"--zero", COUNT, 0, 3, AT(ask.layout.zero)},
+    {"--pipeline", COUNT, 1, 4096, AT(ask.layout.pipeline)},
+    {"--tensor", COUNT, 1, 4096, AT(ask.layout.tensor)},
+    {"--memory", BYTES, 1, 1099511627776.0, AT(ask.limit)},
+    {"--link-gbps", REAL, 1e-6, 1e6, AT(ask.wire.between.gbps)},
+    {"--link-us", REAL, 1e-3, 1e9, AT(ask.wire.between.us)},
+    {"--local-gbps", REAL, 1e-6, 1e6, AT(ask.wire.within.gbps)},
+    {"--local-us", REAL, 1e-3, 1e9, AT(ask.wire.within.us)},
+    {"--step-ms", REAL, 1e-6, 1e12, AT(ask.step_ms)},
+    {"--json", TEXT, 0, 0, AT(json)},
+};
+
+static tutti_status refuse(const flag_row *row, const char *text)
+{
+    static const char *const wanted[] = {"a whole number", "a number", "bytes, as in 512M or 4G"};
+
+    return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.60s\", expected %s from %g to %g", row->name, text,
+                       wanted[row->kind], row->least, row->most);
+}
+
+static tutti_status store(asked *to, const flag_row *row, const char *text)
+{
+    char *at = (char *)to + row->offset;
+    int64_t whole = 0;
+    double value;
+
+    switch (row->kind) {
+    case COUNT:
+        if (!tutti__parse_int64(text, &whole) || (double)whole < row->least ||
+            (double)whole > row->most)
+            return refuse(row, text);
+        *(int *)(void *)at = (int)whole;
+        break;
+    case REAL:
+        if (!tutti__parse_double(text, &value) || !(value >= row->least && value <= row->most))
+            return refuse(row, text);
+        *(double *)(void *)at = value;
+        break;
+    case BYTES:
+        if (!tutti__parse_size(text, strlen(text), &whole))
+            return refuse(row, text);
+        *(size_t *)(void *)at = (size_t)whole;
+        break;
+    case TEXT:
+        *(const char **)(void *)at = text;
+        break;
+    }
+    return TUTTI_OK;
+}
+
+/* Takes this command's own flags out of argv; what is left are keys. */
+static tutti_status take_flags(asked *to, int *argc, char **argv)
+{
+    int kept = 1;
+
+    for (int i = 1; i < *argc; i++) {
+        const int first = i;
+        bool taken = false, missing = false;
+
+        for (size_t k = 0; k < TUTTI__COUNT_OF(flags) && !taken; k++) {
+            const char *text = tutti__flag_value(flags[k].name, *argc, argv, &i, &missing);
+
+            if (missing)
+                return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", flags[k].name);
+            taken = text != NULL;
+            if (taken)
+                TUTTI_TRY(store(to, &flags[k], text));
+        }
+        if (!taken)
+            argv[kept++] = argv[first];
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return TUTTI_OK;
+}
+
+/* Those that were not given: by the keys' file, as that of a run. */
+static void settle(asked *to, const tutti__train_config *config)
+{
+    tutti__layout_of_ranks *l = &to->ask.layout;
+
+    if (l->ranks == 0)
+        l->ranks = config->world_size > 0 ? (int)config->world_size : 1;
+    if (l->local_ranks == 0)
+        l->local_ranks = l->ranks;
+    if (l->zero < 0)
+        l->zero = (int)config->zero;
+    if (l->pipeline == 0)
+        l->pipeline = 1;
+    if (l->tensor == 0)
+        l->tensor = 1;
+}
+
+/* ---- Results ------------------------------------------------------------------------------------------------------------ */
+
+static void print_fitting(FILE *out, const asked *a, const tutti__outlook *first,
+                          const tutti__outlook *fitting, size_t n)
+{
+    char text[128];
+
+    if (n == 0) {
+        fprintf(out,
+                "\nno layout of %d rank%s fits %.0f MiB: use more ranks, a smaller batch_size, "
+                "or a smaller model\n",
+                a->ask.layout.ranks, tutti__s((uint64_t)a->ask.layout.ranks),
+                (double)a->ask.limit / 1048576);
+        return;
+    }
+    fprintf(out, "\nlayouts that fit %.0f MiB             MiB   ms a step\n",
+            (double)a->ask.limit / 1048576);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "zero %d%s, batch_size %lld x %lld", fitting[i].layout.zero,
+                 fitting[i].recompute ? ", recompute" : "", (long long)fitting[i].batch_size,
+                 (long long)fitting[i].grad_accumulation);
+        fprintf(out, "  %-30s %8.1f %11.2f\n", text, (double)fitting[i].f.peak / 1048576,
+                1e3 * fitting[i].step_s);
+    }
+    tutti__outlook_flags(&fitting[0], first, text, sizeof text);
+    fprintf(out, "the first: tutti train -n %d ...%s\n", a->ask.layout.local_ranks,
+            *text ? text : " as asked");
+}
+
+static tutti_status write_json(const asked *a, const tutti__outlook *first,
+                               const tutti__outlook *fitting, size_t n,
+                               const tutti__train_config *config)
+{
+    json_t *root = tutti__outlook_json(first, config), *list = json_array();
+    tutti_status status = TUTTI_OK;
+    char *text;
+    FILE *out;
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, tutti__outlook_json(&fitting[i], config));
+    if (a->ask.limit > 0)
+        json_object_set(root, "fitting", list);
+    json_decref(list);
+    text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    out = !text ? NULL : strcmp(a->json, "-") == 0 ? stdout : fopen(a->json, "w");
+    if (!text)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the JSON object");
+    else if (!out)
+        status = tutti__fail(TUTTI_ERR_IO, "--json: cannot write %s", a->json);
+    else
+        fprintf(out, "%s\n", text);
+    if (out && out != stdout && fclose(out) != 0)
+        status = tutti__fail(TUTTI_ERR_DISK, "--json: %s is not complete", a->json);
+    free(text);
+    return status;
+}
+
+static tutti_status plan(asked *a, tutti_trainer *trainer)
+{
+    const tutti__train_config *c = &trainer->config;
+    const bool tables = !a->json || strcmp(a->json, "-") != 0;
+    tutti__outlook first = {.layout = a->ask.layout,
+                            .recompute = c->recompute,
+                            .batch_size = c->batch_size,
+                            .grad_accumulation = c->grad_accumulation},
+                   fitting[TUTTI__OUTLOOKS];
+    size_t n = 0;
+
+    if (strncmp(c->device, "cuda", 4) == 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "device: %s is not planned for: plan knows the CPU's kernels; leave "
+                           "device out",
+                           c->device);
+    TUTTI_TRY(tutti__layout_check(&a->ask.layout, c->shards));
+    TUTTI_TRY(tutti__wire_measure(&a->ask.wire, &a->ask.layout));
+    TUTTI_TRY(tutti__outlook_find(&first, c, &trainer->parts, &a->ask, 0));
+    if (a->ask.limit > 0)
+        TUTTI_TRY(tutti__outlook_fitting(fitting, &n, c, &trainer->parts, &a->ask, &first));
+    if (tables) {
+        tutti__outlook_print(stdout, &first, c, &a->ask.wire);
+        if (a->ask.limit > 0)
+            print_fitting(stdout, a, &first, fitting, n);
+    }
+    return a->json ? write_json(a, &first, fitting, n, c) : TUTTI_OK;
+}
+
+int tutti__cli_plan(int argc, char **argv)
+{
+    asked a = {.ask.layout.zero = -1};
+    tutti_trainer *trainer = NULL;
+    tutti_status status;
+
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        fputs(HELP, stdout);
+        return 0;
+    }
+    status = take_flags(&a, &argc, argv);
+    if (status == TUTTI_OK)
+        status = tutti__trainer_new(&trainer, "tutti plan", NULL, argc - 1, argv + 1, NULL);
+    if (status != TUTTI_OK)
+        return tutti__report_usage("tutti plan", status);
+    settle(&a, &trainer->config);
+    status = plan(&a, trainer);
+    tutti_trainer_free(trainer);
+    return status == TUTTI_OK ? 0 : tutti__report_usage("tutti plan", status);
+}

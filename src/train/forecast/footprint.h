@@ -1,0 +1,61 @@
+/* footprint.h -- what a rank of a run needs, before there is one.   SPDX-License-Identifier: MIT
+ *
+ * A session is opened, and takes two steps, on the device of device/planned, in a group of comm's tutti__group_plan: data, loader, tape,
+ * DDP, ZeRO, optimizer are the real ones, and only elements of tensors and other ranks are missing. What takes memory of this
+ * process on the way (the program, the data set, kernels' code) is measured; what tensors would take is counted. */
+#ifndef TUTTI_TRAIN_FOOTPRINT_H
+#define TUTTI_TRAIN_FOOTPRINT_H
+
+#include "comm/comm.h"
+#include "train/session/session.h"
+
+/* How the ranks of a run are placed, and what of the model each has. */
+typedef struct tutti__layout_of_ranks {
+    int ranks, local_ranks; /* of all hosts, of one */
+    int zero;               /* 0 to 3 */
+    int pipeline, tensor;   /* 1: not divided */
+    int micro_batches;      /* of a pipeline; 0: 2 * pipeline */
+} tutti__layout_of_ranks;
+
+/* Bytes of one rank, at the moment at which it needs most. */
+#define TUTTI__FOOTPRINT_PARTS(X)                                                                  \
+    X(program, "program", "this program with its libraries and kernels' code, measured")           \
+    X(data, "data", "the data set in memory and the loader's batches, measured")                   \
+    X(parameters, "parameters", "weights and buffers")                                             \
+    X(gradients, "gradients", "gradients, which are the buckets")                                  \
+    X(optimizer, "optimizer", "the optimizer's state")                                             \
+    X(average, "average", "averages of the weights (ema)")                                         \
+    X(activations, "activations", "of a step: activations, and gradients of them")                 \
+    X(kernels, "kernels", "scratch memory of kernels and of the optimizer")                        \
+    X(communication, "communication", "buffers of communication besides the buckets")              \
+    X(checkpoint, "checkpoint", "rank 0: the copy of its state that a checkpoint is written from")
+
+typedef struct tutti__footprint {
+#define MEMBER(name, label, help) size_t name;
+    TUTTI__FOOTPRINT_PARTS(MEMBER)
+#undef MEMBER
+    size_t peak;     /* of rank 0, which needs most */
+    size_t peak_off; /* of a rank that writes no checkpoints */
+    const char *peak_when;
+    int64_t elements; /* of all parameters */
+    size_t n_buckets, largest_bucket, bucket_bytes;
+    tutti__planned_calls calls; /* of a step */
+    double flops;               /* of products in a step of a rank, recomputation included */
+    int threads;
+    int64_t samples; /* of a step, over all ranks */
+    bool by_formula; /* zero of 2 and 3, pipeline and tensor: computed, not run */
+} tutti__footprint;
+
+/* Fills it in. config: as read, with any device but a GPU. data: data sets that are open already; NULL: it opens them. Errors: those of
+ * opening such a run; MEMORY also if the process may not have so many addresses. */
+tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_config *config,
+                                   const tutti__parts *parts, const tutti__layout_of_ranks *layout,
+                                   const tutti__session_data *data);
+
+/* Resident memory of this process that is its own, pages that it shares with others counted in parts; 0: not known. */
+typedef struct tutti__resident {
+    size_t now, most;
+} tutti__resident;
+tutti__resident tutti__resident_now(void);
+
+#endif

@@ -1,0 +1,317 @@
+/* outlook.c -- the time of a step, and the layouts that fit.   SPDX-License-Identifier: MIT */
+#include "train/forecast/outlook.h"
+
+#include "data/loader.h"
+#include "device/cpu/peak.h"
+#include "train/plan/plan.h"
+#include "train/session/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A measured step must not take longer than this, by what the cores could do at best. */
+#define LONGEST_S 5.0
+enum { STEPS = 3 };
+
+/* ---- What ranks make ------------------------------------------------------------------------------------------------ */
+
+tutti_status tutti__layout_check(const tutti__layout_of_ranks *l, int64_t shards)
+{
+    const int each = l->pipeline * l->tensor;
+
+    if (l->local_ranks > l->ranks || l->ranks % l->local_ranks != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "ranks_per_host: %d ranks are not divided into hosts of %d", l->ranks,
+                           l->local_ranks);
+    if (l->ranks % each != 0)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "ranks: pipeline %d x tensor %d = %d does not divide %d ranks; use %d or "
+            "%d ranks, or a pipeline and tensor whose product divides %d",
+            l->pipeline, l->tensor, each, l->ranks, l->ranks < each ? each : l->ranks / each * each,
+            (l->ranks / each + 1) * each, l->ranks);
+    if (each > 1)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "plan: pipeline and tensor of more than 1 are not in this version");
+    if (shards > 0 && l->ranks > shards)
+        return tutti__fail(TUTTI_ERR_ARG, "shards: a step has %lld, fewer than there are ranks, %d",
+                           (long long)shards, l->ranks);
+    if (shards > 0 && shards % l->ranks != 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "plan: %lld shards are not the same number for each of %d ranks, which "
+                           "is not in this version; plan with %lld ranks",
+                           (long long)shards, l->ranks, (long long)(shards / (shards / l->ranks)));
+    return TUTTI_OK;
+}
+
+bool tutti__layout_can_run(const tutti__layout_of_ranks *l)
+{
+    int64_t low, high;
+
+    return sscanf(tutti__key_table[TUTTI__KEY_OF_zero].limits, "%" SCNd64 " %" SCNd64, &low,
+                  &high) == 2 &&
+           l->zero <= high && l->pipeline == 1 && l->tensor == 1;
+}
+
+/* ---- ZeRO-2 and 3, by formula --------------------------------------------------------------------------------------- */
+
+/* Replaces a part, and so much of the peaks. */
+static void replace(tutti__footprint *f, size_t *part, size_t bytes)
+{
+    f->peak = f->peak - *part + bytes;
+    f->peak_off = f->peak_off - *part + bytes;
+    *part = bytes;
+}
+
+/* From ZeRO-1's. Whole at a time: two buckets, one in use and one on its way. */
+static void shard_further(tutti__footprint *f, const tutti__layout_of_ranks *l)
+{
+    const size_t whole = l->ranks > 1 ? 2 * f->largest_bucket : 0, ranks = (size_t)l->ranks;
+
+    f->by_formula = true;
+    replace(f, &f->gradients, f->gradients / ranks + whole);
+    if (l->zero < 3)
+        return;
+    replace(f, &f->parameters, f->parameters / ranks + whole);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(f->calls.of); i++) {
+        tutti__planned_call *call = &f->calls.of[i];
+
+        /* twice, before forward and before backward, instead of once after the update */
+        if (call->name && strcmp(call->name, "all_gather") == 0) {
+            call->n *= 2;
+            call->bytes *= 2;
+        }
+    }
+}
+
+static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config *config,
+                                   const tutti__parts *parts, const tutti__outlook_ask *ask)
+{
+    tutti__train_config c = *config;
+
+    c.zero = o->layout.zero > 1 ? 1 : o->layout.zero;
+    c.recompute = o->recompute;
+    c.batch_size = o->batch_size;
+    c.grad_accumulation = o->grad_accumulation;
+    TUTTI_TRY(tutti__footprint_find(&o->f, &c, parts, &o->layout, ask->data));
+    if (o->layout.zero > 1)
+        shard_further(&o->f, &o->layout);
+    return TUTTI_OK;
+}
+
+/* ---- Computation ----------------------------------------------------------------------------------------------------- */
+
+static tutti_status next(tutti_loader *loader, tutti_batch *batch)
+{
+    if (tutti_loader_next(loader, batch) ||
+        (tutti_loader_status(loader) == TUTTI_OK && tutti_loader_next(loader, batch)))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG, "data: there is not one batch of it for each rank");
+}
+
+/* The fastest of a few steps of one rank, alone, with its share of the cores. */
+static tutti_status measure(tutti__session *s, const tutti__layout_of_ranks *layout,
+                            double *seconds_p)
+{
+    tutti__train_plan plan;
+    uint64_t skipped;
+    double norm;
+
+    TUTTI_TRY(tutti__group_plan(&s->group, 1, 1));
+    s->size = 1;
+    s->cores = (tutti__core_share){.index = 0, .n = layout->local_ranks};
+    s->config->world_size = 1;
+    TUTTI_TRY(tutti__session_open_alone(s));
+    plan = tutti__plan_of(s->config, tutti_dataset_describe(s->data.train).count, 1, false,
+                          &(tutti__run_cursor){.epoch = 1});
+    s->step.batches = tutti__plan_batches(&plan, 0);
+    TUTTI_TRY(tutti__session_open_ddp(s));
+    TUTTI_TRY(tutti__session_open_optimizer(s, 0));
+    *seconds_p = INFINITY;
+    for (int i = 0; i < STEPS; i++) {
+        tutti_batch batch;
+        uint64_t begin_ns;
+        double seconds;
+
+        TUTTI_TRY(next(s->data.train_loader, &batch));
+        begin_ns = tutti__now_ns();
+        TUTTI_TRY(tutti__session_gradients(s, &batch, begin_ns));
+        TUTTI_TRY(tutti__session_update(s, 0, false, &skipped, &norm));
+        seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+        if (i > 0 && seconds < *seconds_p) /* the first makes kernels and pages */
+            *seconds_p = seconds;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status take_steps(const tutti__outlook *o, const tutti__train_config *config,
+                               const tutti__parts *parts, double *seconds_p)
+{
+    tutti__train_config c = *config;
+    tutti__session *s = tutti__alloc(sizeof *s);
+    tutti_status status;
+
+    if (!s)
+        return TUTTI_ERR_MEMORY;
+    c.eval_every = c.eval_steps = c.zero = 0;
+    c.grad_accumulation = o->grad_accumulation;
+    if (c.shards > 0) /* as many batches one after another as this rank has shards */
+        c.grad_accumulation *= (c.shards + o->layout.ranks - 1) / o->layout.ranks;
+    c.shards = c.tokens_per_step = 0;
+    s->config = &c;
+    s->parts = parts;
+    status = measure(s, &o->layout, seconds_p);
+    tutti__session_close(s);
+    free(s);
+    return status;
+}
+
+/* What this process could take without others losing memory; 0: not known. */
+static size_t available(void)
+{
+    int64_t limit, used, free_bytes = tutti__meminfo("MemAvailable");
+
+    if (tutti__cgroup_memory(&limit, &used) && (free_bytes < 0 || limit - used < free_bytes))
+        free_bytes = limit - used;
+    return free_bytes > 0 ? (size_t)free_bytes : 0;
+}
+
+static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *config,
+                                 const tutti__parts *parts, const tutti__outlook_ask *ask,
+                                 double seconds_per_flop)
+{
+    double at_best, gflops;
+    const char *isa;
+
+    o->compute_from = "by its FLOPs, from the layout that was asked for";
+    o->compute_s = seconds_per_flop * o->f.flops;
+    if (seconds_per_flop > 0)
+        return TUTTI_OK;
+    o->compute_from = "given";
+    o->compute_s = ask->step_ms * 1e-3;
+    if (ask->step_ms > 0)
+        return TUTTI_OK;
+    gflops = tutti__cpu_peak_gflops(&isa);
+    at_best = gflops > 0 ? o->f.flops / (gflops * 1e9 * o->f.threads) : 0;
+    o->compute_from = "at least: the products' FLOPs at the cores' measured peak";
+    o->compute_s = at_best;
+    if (at_best * STEPS > LONGEST_S || o->f.peak > available())
+        return TUTTI_OK;
+    o->compute_from = "measured: steps of one rank, alone on its share of the cores";
+    return take_steps(o, config, parts, &o->compute_s);
+}
+
+/* ---- A step ------------------------------------------------------------------------------------------------------------ */
+
+/* Reductions run during backward, two thirds of the computation, but for the last bucket's; what is gathered waits. */
+static void find_time(tutti__outlook *o, const tutti__wire *wire)
+{
+    const double backward = o->compute_s * 2 / 3;
+    double reduced = 0, other = 0, last;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(o->f.calls.of); i++) {
+        const tutti__planned_call *call = &o->f.calls.of[i];
+        const double seconds = call->name ? tutti__wire_seconds(wire, call, &o->layout) : 0;
+        const bool reduces = call->name && (strcmp(call->name, "all_reduce") == 0 ||
+                                            strcmp(call->name, "reduce_scatter") == 0);
+
+        *(reduces ? &reduced : &other) += seconds;
+    }
+    last = o->f.n_buckets > 0 ? reduced / (double)o->f.n_buckets : 0;
+    o->wire_s = reduced + other;
+    o->exposed_s = other + (reduced - last > backward ? reduced - backward : last);
+    o->step_s = o->compute_s + o->exposed_s;
+}
+
+tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *config,
+                                 const tutti__parts *parts, const tutti__outlook_ask *ask,
+                                 double seconds_per_flop)
+{
+    TUTTI_TRY(find_footprint(o, config, parts, ask));
+    TUTTI_TRY(find_compute(o, config, parts, ask, seconds_per_flop));
+    find_time(o, &ask->wire);
+    return TUTTI_OK;
+}
+
+/* ---- Layouts that fit ---------------------------------------------------------------------------------------------------- */
+
+static int by_time(const void *a, const void *b)
+{
+    const tutti__outlook *x = a, *y = b;
+
+    if (x->step_s != y->step_s)
+        return x->step_s < y->step_s ? -1 : 1;
+    return (x->layout.zero > y->layout.zero) - (x->layout.zero < y->layout.zero);
+}
+
+/* This candidate's outlook; *can_p: whether the model and its other keys allow it. */
+static tutti_status try(tutti__outlook *o, const tutti__train_config *config,
+                        const tutti__parts *parts, const tutti__outlook_ask *ask, double per_flop,
+                        bool *can_p)
+{
+    const tutti_status status = tutti__outlook_find(o, config, parts, ask, per_flop);
+
+    *can_p = status == TUTTI_OK;
+    return status == TUTTI_ERR_ARG || status == TUTTI_ERR_UNSUPPORTED ? TUTTI_OK : status;
+}
+
+/* With batches of a step that are as often halved as it takes to fit: more of them only take longer. */
+static tutti_status add_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
+                                const tutti__train_config *config, const tutti__parts *parts,
+                                const tutti__outlook_ask *ask, const tutti__outlook *like)
+{
+    const double per_flop = like->f.flops > 0 ? like->compute_s / like->f.flops : 0;
+    bool can = true;
+
+    for (int64_t n = 1; can && n <= 8 && like->batch_size % n == 0 && *n_p < TUTTI__OUTLOOKS;
+         n *= 2) {
+        tutti__outlook *o = &fitting[*n_p];
+
+        *o = *like;
+        o->batch_size = like->batch_size / n;
+        o->grad_accumulation = like->grad_accumulation * n;
+        TUTTI_TRY(try(o, config, parts, ask, per_flop, &can));
+        if (!can || o->f.peak > ask->limit)
+            continue;
+        ++*n_p;
+        break;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
+                                    const tutti__train_config *config, const tutti__parts *parts,
+                                    const tutti__outlook_ask *ask, const tutti__outlook *asked)
+{
+    const int stages = ask->layout.ranks > 1 ? 4 : 1;
+
+    *n_p = 0;
+    for (int zero = 0; zero < stages; zero++)
+        for (int again = 0; again < 2; again++) {
+            tutti__outlook like = *asked;
+
+            like.layout.zero = zero;
+            like.recompute = again;
+            TUTTI_TRY(add_fitting(fitting, n_p, config, parts, ask, &like));
+        }
+    qsort(fitting, *n_p, sizeof *fitting, by_time);
+    return TUTTI_OK;
+}
+
+void tutti__outlook_flags(const tutti__outlook *o, const tutti__outlook *asked, char *text,
+                          size_t size)
+{
+    size_t n = 0;
+
+    text[0] = '\0';
+    if (o->layout.zero != asked->layout.zero)
+        n += (size_t)snprintf(text, size, " --zero %d", o->layout.zero);
+    if (o->recompute != asked->recompute && n < size)
+        n += (size_t)snprintf(text + n, size - n, " --recompute %s",
+                              o->recompute ? "true" : "false");
+    if (o->batch_size != asked->batch_size && n < size)
+        snprintf(text + n, size - n, " --batch-size %lld --grad-accumulation %lld",
+                 (long long)o->batch_size, (long long)o->grad_accumulation);
+}

@@ -1,0 +1,52 @@
+/* outlook.h -- memory, wire and time of a layout of ranks, and which layouts fit a limit.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_OUTLOOK_H
+#define TUTTI_TRAIN_OUTLOOK_H
+
+#include "train/forecast/wire.h"
+#include <jansson.h>
+#include <stdio.h>
+
+typedef struct tutti__outlook_ask {
+    tutti__layout_of_ranks layout;
+    size_t limit;   /* bytes that a rank may take; 0: none given */
+    double step_ms; /* of the computation of a step; 0: measured, or estimated */
+    tutti__wire wire;
+    const tutti__session_data *data; /* data sets that are open already; NULL: none */
+} tutti__outlook_ask;
+
+typedef struct tutti__outlook {
+    tutti__layout_of_ranks layout;
+    bool recompute;
+    int64_t batch_size, grad_accumulation;
+    tutti__footprint f;
+    double compute_s, wire_s, exposed_s, step_s;
+    const char *compute_from;
+} tutti__outlook;
+
+/* ARG: the ranks do not make such a layout, with what would; UNSUPPORTED: what is not in this version. */
+tutti_status tutti__layout_check(const tutti__layout_of_ranks *layout, int64_t shards);
+
+/* Whether the keys of this version can ask for it. */
+bool tutti__layout_can_run(const tutti__layout_of_ranks *layout);
+
+/* Of one layout. seconds_per_flop: of the computation, by an outlook of the same model; 0: to be found. */
+tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *config,
+                                 const tutti__parts *parts, const tutti__outlook_ask *ask,
+                                 double seconds_per_flop);
+
+/* Those that fit ask->limit, cheapest first, at most `most`: ZeRO's stages, recomputation, and more batches per step that are as
+ * much smaller. */
+enum { TUTTI__OUTLOOKS = 16 };
+tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
+                                    const tutti__train_config *config, const tutti__parts *parts,
+                                    const tutti__outlook_ask *ask, const tutti__outlook *asked);
+/* How a command line that asks for this layout differs from the one that was asked: " --zero 1 --recompute true". */
+void tutti__outlook_flags(const tutti__outlook *o, const tutti__outlook *asked, char *text,
+                          size_t size);
+
+/* For people, and as a JSON object. */
+void tutti__outlook_print(FILE *out, const tutti__outlook *o, const tutti__train_config *config,
+                          const tutti__wire *wire);
+json_t *tutti__outlook_json(const tutti__outlook *o, const tutti__train_config *config);
+
+#endif

@@ -1,0 +1,120 @@
+/* outlook_print.c -- an outlook as tables, and as JSON.   SPDX-License-Identifier: MIT */
+#include "train/forecast/outlook.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#define MIB 1048576.0
+
+static const struct {
+    const char *label, *help;
+    size_t offset;
+} parts_of[] = {
+#define ROW(name, label, help) {label, help, offsetof(tutti__footprint, name)},
+    TUTTI__FOOTPRINT_PARTS(ROW)
+#undef ROW
+};
+
+static size_t part(const tutti__footprint *f, size_t i)
+{
+    return *(const size_t *)(const void *)((const char *)f + parts_of[i].offset);
+}
+
+static void print_memory(FILE *out, const tutti__outlook *o)
+{
+    const tutti__footprint *f = &o->f;
+
+    fprintf(out, "\nmemory of a rank                 MiB\n");
+    for (size_t i = 0; i < TUTTI__COUNT_OF(parts_of); i++)
+        if (part(f, i) > 0)
+            fprintf(out, "  %-22s %11.1f   %s\n", parts_of[i].label, (double)part(f, i) / MIB,
+                    parts_of[i].help);
+    fprintf(out, "  %-22s %11.1f   the most at one time, in %s%s\n", "peak", (double)f->peak / MIB,
+            f->peak_when, f->by_formula ? "; ZeRO-2 and 3 by formula" : "");
+    if (f->peak_off < f->peak && o->layout.ranks > 1)
+        fprintf(out, "  %-22s %11.1f   which write no checkpoints\n", "peak of other ranks",
+                (double)f->peak_off / MIB);
+}
+
+static void print_link(FILE *out, const char *name, const tutti__link_speed *l)
+{
+    if (l->gbps > 0)
+        fprintf(out, "  %-22s %11.2f GB/s, %.1f us a call (%s)\n", name, l->gbps, l->us, l->from);
+}
+
+static void print_calls(FILE *out, const tutti__outlook *o, const tutti__wire *wire)
+{
+    if (o->layout.ranks == 1)
+        return;
+    fprintf(out, "\non the wire, of a rank and step     calls   MiB sent        ms\n");
+    for (size_t i = 0; i < TUTTI__COUNT_OF(o->f.calls.of); i++) {
+        const tutti__planned_call *call = &o->f.calls.of[i];
+
+        if (call->name && call->n > 0)
+            fprintf(out, "  %-29s %9llu %10.2f %9.2f\n", call->name, (unsigned long long)call->n,
+                    tutti__wire_sent(call, o->layout.ranks) / MIB,
+                    1e3 * tutti__wire_seconds(wire, call, &o->layout));
+    }
+    print_link(out, "link within a host", &wire->within);
+    print_link(out, "link between hosts", &wire->between);
+}
+
+static void print_time(FILE *out, const tutti__outlook *o)
+{
+    fprintf(out, "\na step                            ms\n");
+    fprintf(out, "  %-22s %11.2f   %s\n", "computation", 1e3 * o->compute_s, o->compute_from);
+    if (o->layout.ranks > 1)
+        fprintf(out, "  %-22s %11.2f   of %.2f of communication: what backward does not hide\n",
+                "waiting for the wire", 1e3 * o->exposed_s, 1e3 * o->wire_s);
+    fprintf(out, "  %-22s %11.2f   %.1f samples a second, efficiency %.1f %%\n", "in all",
+            1e3 * o->step_s, o->step_s > 0 ? (double)o->f.samples / o->step_s : 0,
+            o->step_s > 0 ? 100 * o->compute_s / o->step_s : 100);
+}
+
+void tutti__outlook_print(FILE *out, const tutti__outlook *o, const tutti__train_config *config,
+                          const tutti__wire *wire)
+{
+    fprintf(out,
+            "%s, %lld parameters, %.2f GFLOP a step and rank; %d rank%s, %d a host, zero %d, %d "
+            "thread%s each; %lld samples a step\n",
+            config->model, (long long)o->f.elements, o->f.flops * 1e-9, o->layout.ranks,
+            tutti__s((uint64_t)o->layout.ranks), o->layout.local_ranks, o->layout.zero,
+            o->f.threads, tutti__s((uint64_t)o->f.threads), (long long)o->f.samples);
+    print_memory(out, o);
+    print_calls(out, o, wire);
+    print_time(out, o);
+}
+
+static json_t *calls_json(const tutti__outlook *o)
+{
+    json_t *calls = json_object();
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(o->f.calls.of); i++) {
+        const tutti__planned_call *call = &o->f.calls.of[i];
+
+        if (call->name && call->n > 0)
+            json_object_set_new(calls, call->name,
+                                json_pack("{s:I,s:I,s:I}", "calls", (json_int_t)call->n, "bytes",
+                                          (json_int_t)call->bytes, "sent_bytes",
+                                          (json_int_t)tutti__wire_sent(call, o->layout.ranks)));
+    }
+    return calls;
+}
+
+json_t *tutti__outlook_json(const tutti__outlook *o, const tutti__train_config *config)
+{
+    json_t *memory = json_object();
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(parts_of); i++)
+        json_object_set_new(memory, parts_of[i].label, json_integer((json_int_t)part(&o->f, i)));
+    return json_pack(
+        "{s:s,s:I,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:s,s:b,s:o,s:f,s:f,s:s,s:f,s:f,s:f}",
+        "model", config->model, "parameters", (json_int_t)o->f.elements, "ranks", o->layout.ranks,
+        "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "recompute", o->recompute,
+        "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
+        (json_int_t)o->grad_accumulation, "memory", memory, "planned_memory", (json_int_t)o->f.peak,
+        "planned_memory_of_others", (json_int_t)o->f.peak_off, "peak_when", o->f.peak_when,
+        "by_formula", o->f.by_formula, "wire", calls_json(o), "flops", o->f.flops, "compute_ms",
+        1e3 * o->compute_s, "compute_from", o->compute_from, "wire_ms", 1e3 * o->wire_s,
+        "exposed_ms", 1e3 * o->exposed_s, "step_ms", 1e3 * o->step_s);
+}

@@ -1,0 +1,73 @@
+# plan.sh -- `tutti plan`: planned beside measured, layouts that fit, errors; and a run that cannot fit. The bounds are wide: what else a
+# machine's libraries take is not the plan's.
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+
+field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},*$/\1/p" "$2" | head -n 1; }
+plan() { # FILE ARGUMENTS...: the JSON of a plan that must succeed
+    local file=$1
+    shift
+    "$TUTTI" plan --json "$file" --step-ms 10 --local-gbps 10 --local-us 10 "$@" >plan.out 2>&1 || { cat plan.out; fail "tutti plan $*"; }
+}
+within() { # WHAT A B FACTOR: A / B is from 1 / FACTOR to FACTOR
+    awk -v a="$2" -v b="$3" -v f="$4" 'BEGIN { exit !(a > 0 && b > 0 && a <= b * f && b <= a * f) }' || fail "$1: $2 and $3"
+}
+
+# ---- Planned and measured
+# A sanitizer's memory is not planned.
+factor=1.4
+nm -D "$TUTTI" 2>/dev/null | grep -q '__asan_init\|__tsan_init' && factor=100
+keys="--model mlp --width 2048 --layers 4 --optimizer adamw --max-steps 4"
+"$TUTTI" plan --model mlp --width 2048 --layers 4 --step-ms 1 >/dev/null 2>&1 || keys="--model mlp --optimizer adamw --max-steps 4"
+for ranks in 1 2; do
+    plan p$ranks.json --ranks $ranks $keys
+    train run$ranks -n $ranks $keys
+    within "planned by the run, $ranks ranks" "$(field planned_memory p$ranks.json)" "$(field planned_memory run$ranks/summary.json)" $factor
+    within "measured, $ranks ranks" "$(field planned_memory p$ranks.json)" "$(field peak_memory run$ranks/summary.json)" $factor
+    grep -q 'MiB of memory .* planned$' run$ranks.out || fail "no line: $(tail -n 30 run$ranks.out)"
+done
+
+# ---- Exact figures: those of tensors, and of the wire
+plan z0.json --model mlp --ranks 4 --optimizer adamw
+plan z1.json --model mlp --ranks 4 --optimizer adamw --zero 1
+p=$(field parameters z0.json) # its number is first
+[ "$(field gradients z0.json)" -ge $((4 * p)) ] || fail "gradients"
+[ "$(field optimizer z0.json)" -ge $((8 * p)) ] || fail "state"
+within "a share of the state" "$(($(field optimizer z1.json) * 4))" "$(field optimizer z0.json)" 1.05
+grep -A 4 '"all_reduce"' z0.json | grep -q '"sent_bytes"' || fail "no all_reduce"
+grep -q '"reduce_scatter"' z1.json || fail "zero 1 without reduce_scatter"
+plan again.json --model mlp --ranks 4 --optimizer adamw
+[ "$(field gradients again.json)" = "$(field gradients z0.json)" ] || fail "not the same twice"
+plan recompute.json --model mini_resnet --batch-size 256 --recompute true
+plan kept.json --model mini_resnet --batch-size 256 --recompute false
+[ "$(field activations recompute.json)" -lt "$(field activations kept.json)" ] || fail "recompute saves nothing"
+plan accumulate.json --model mini_resnet --batch-size 64 --grad-accumulation 4
+[ "$(field activations accumulate.json)" -lt "$(field activations kept.json)" ] || fail "smaller batches save nothing"
+plan shards.json --model mlp --ranks 2 --shards 4 --optimizer adamw
+plan large.json --model mlp --ranks 64 --ranks-per-host 8 --link-gbps 1 --link-us 10 --zero 3
+grep -q '"by_formula": true' large.json || fail "zero 3 is not run"
+
+# ---- Layouts that fit
+"$TUTTI" plan --model mlp --ranks 4 --optimizer adamw --memory 1G --step-ms 10 --local-gbps 10 --local-us 10 >fit.out || fail "--memory"
+grep -q '^layouts that fit 1024 MiB' fit.out && grep -q '^the first: tutti train -n 4 ' fit.out || { cat fit.out; fail "no layouts"; }
+"$TUTTI" plan --model mlp --memory 1M --step-ms 10 >fit.out && grep -q '^no layout of 1 rank fits 1 MiB' fit.out || fail "1 MiB is enough?"
+
+# ---- Errors
+refused 2 'pipeline 1 x tensor 3 = 3 does not divide 4 ranks; use 3 or 6 ranks' "$TUTTI" plan --ranks 4 --tensor 3
+refused 2 'pipeline and tensor of more than 1 are not in this version' "$TUTTI" plan --ranks 4 --tensor 2
+refused 2 '4 ranks are not divided into hosts of 3' "$TUTTI" plan --ranks 4 --ranks-per-host 3
+refused 2 'a step has 2, fewer than there are ranks, 4' "$TUTTI" plan --ranks 4 --shards 2
+refused 2 '--memory is "4X", expected bytes, as in 512M or 4G' "$TUTTI" plan --memory 4X
+refused 2 '--ranks is "0", expected a whole number from 1 to 4096' "$TUTTI" plan --ranks 0
+refused 2 '--ranks needs a value' "$TUTTI" plan --ranks
+refused 2 'unknown key "rank"' "$TUTTI" plan --rank 4
+refused 2 'is not planned for: plan knows the CPU' "$TUTTI" plan --device cuda
+
+# ---- A run that cannot fit is refused before its first step, with what it needs; or tried
+[ $factor = 100 ] || (
+    ulimit -v 1500000
+    refused 4 'ulimit -v is' "$TUTTI" train --run-dir much --model gpt2 --data shakespeare --layers 12 --width 2048 --heads 16 --max-steps 1
+    [ ! -e much ] || fail "a refused run leaves a folder"
+)
+refused 4 'TUTTI_MEMORY_CHECK=off tries anyway' "$TUTTI" train --run-dir much --model gpt2 --data shakespeare --layers 96 --width 16384 --heads 128 --max-steps 1
+refused 2 'TUTTI_MEMORY_CHECK is "of"' env TUTTI_MEMORY_CHECK=of "$TUTTI" train --run-dir much --model mlp --max-steps 1
