@@ -195,8 +195,8 @@ static int64_t find_any(const plan *p, const tutti_tensor *t, const tutti__state
 static bool is_cut(const tutti_tensor *t, tutti_shape shape)
 {
     const tutti_shape is = tutti__whole_shape(t);
-    const bool longer = t->parameter && t->parameter->leading_rows && shape.n == is.n &&
-                        shape.d[0] > is.d[0];
+    const bool longer =
+        t->parameter && t->parameter->leading_rows && shape.n == is.n && shape.d[0] > is.d[0];
 
     shape.d[0] = is.d[0];
     return longer && tutti_shape_equal(shape, is);

@@ -100,8 +100,7 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
     const tutti__train_config *c = run->session.config;
     tutti_status status;
 
-    if (run->resume.found ||
-        (run->session.rank != 0 && !starts_anew(run) && !run->session.mesh))
+    if (run->resume.found || (run->session.rank != 0 && !starts_anew(run) && !run->session.mesh))
         return TUTTI_OK;
     if (c->init[0])
         TUTTI_TRY(load_weights(run));
