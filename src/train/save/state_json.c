@@ -137,6 +137,11 @@ json_t *tutti__state_json(const tutti__saving *s)
         p->stopped ? p->stop_why : NULL);
 
     free(keys);
+    if (state && session->shards == 0 && s->plan->shares != session->size &&
+        json_object_set_new(state, "data_ranks", json_integer(s->plan->shares)) != 0) {
+        json_decref(state);
+        state = NULL;
+    }
     if (state && add_fit(session, state) != TUTTI_OK) {
         json_decref(state);
         state = NULL;
