@@ -38,11 +38,17 @@ static bool parse(sizes *s, const char *text)
     const struct {
         const char *name;
         int64_t *value;
-    } known[] = {{"B=", &s->B},     {"T=", &s->T},
-                 {"L=", &s->L},     {"H=", &s->H},
-                 {"C=", &s->C},     {"V=", &s->V},
-                 {"NT=", &s->NT},   {"AMP=", &s->AMP},
-                 {"ZERO=", &s->ZERO}, {"OPS=", &s->OPS}, {"SECONDS=", &s->SECONDS}};
+    } known[] = {{"B=", &s->B},
+                 {"T=", &s->T},
+                 {"L=", &s->L},
+                 {"H=", &s->H},
+                 {"C=", &s->C},
+                 {"V=", &s->V},
+                 {"NT=", &s->NT},
+                 {"AMP=", &s->AMP},
+                 {"ZERO=", &s->ZERO},
+                 {"OPS=", &s->OPS},
+                 {"SECONDS=", &s->SECONDS}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(known); i++)
         if (strncmp(text, known[i].name, strlen(known[i].name)) == 0)
@@ -175,9 +181,9 @@ static void open_stand(stand *t)
 
     if (getenv("WORLD_SIZE"))
         TUTTI_MUST(tutti_group_init(&t->group, NULL));
-    TUTTI_MUST(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
-                             &(tutti_ctx_opts){.threads = (int)s->NT,
-                                               .defers_parameters = s->ZERO == 3}));
+    TUTTI_MUST(
+        tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
+                      &(tutti_ctx_opts){.threads = (int)s->NT, .defers_parameters = s->ZERO == 3}));
     TUTTI_MUST(tutti_model_new(&t->model, t->cx, "gpt2", &opts));
     if (t->group)
         TUTTI_MUST(tutti_ddp_new(&t->ddp, tutti_model_module(t->model), t->group,

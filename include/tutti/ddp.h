@@ -184,8 +184,9 @@ typedef struct tutti_zero_stats {
     int stage; /* with logical shards 1 */
     size_t parameter_bytes, most_parameter_bytes;
     size_t gradient_bytes;
-    uint64_t gathered_bytes; /* of parameters, received from other ranks before operations (stage 3) */
-    uint64_t reserved[4];    /* zero */
+    uint64_t
+        gathered_bytes;   /* of parameters, received from other ranks before operations (stage 3) */
+    uint64_t reserved[4]; /* zero */
 } tutti_zero_stats;
 TUTTI_API tutti_zero_stats tutti_zero_get_stats(const tutti_zero *zero);
 /* Gathers all of the optimizer's state on rank `root`, where tutti_optim_state_read returns it until the next step; in stage 3 the

@@ -14,9 +14,9 @@
 
 static bool can_be_late(const tutti_ddp *ddp, const tutti_tensor *t)
 {
-    return !t->parameter->touched && t->shape.n == 2 &&
-           t->shape.d[0] < INT32_MAX && tutti_group_size(ddp->group) > 1 &&
-           tutti__on_host(tutti__ddp_stream(ddp)) && (!ddp->hook.run || ddp->plain_means);
+    return !t->parameter->touched && t->shape.n == 2 && t->shape.d[0] < INT32_MAX &&
+           tutti_group_size(ddp->group) > 1 && tutti__on_host(tutti__ddp_stream(ddp)) &&
+           (!ddp->hook.run || ddp->plain_means);
 }
 
 bool tutti__ddp_is_late(const tutti_ddp *ddp, const tutti_tensor *t)

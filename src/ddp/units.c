@@ -286,7 +286,8 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
 
     free(zero->whole);
     zero->whole = NULL;
-    if (status == TUTTI_OK && here && !(zero->whole = tutti__alloc_unset((r->n_flat + 1) * sizeof(float))))
+    if (status == TUTTI_OK && here &&
+        !(zero->whole = tutti__alloc_unset((r->n_flat + 1) * sizeof(float))))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
                              r->n_flat * sizeof(float));
     status = tutti__group_agree(zero->group, status);
@@ -328,8 +329,8 @@ static tutti_status note_frozen(tutti_zero *zero)
         const size_t next = k + 1 < ddp->n ? root->offsets[root->placement[k + 1]] : root->n_flat;
 
         if (end > begin && (!frozen || root->offsets[i] != end || next - begin > most)) {
-            TUTTI_TRY(tutti__zero_note(zero, zero->n_noted, root->flat_gradients + begin,
-                                       end - begin));
+            TUTTI_TRY(
+                tutti__zero_note(zero, zero->n_noted, root->flat_gradients + begin, end - begin));
             end = begin = 0;
         }
         if (!frozen)
@@ -352,9 +353,8 @@ static tutti_status note_buckets(tutti_zero *zero)
         const size_t first = tutti_reducer_at(ddp->reducer, info.first);
         const size_t last = tutti_reducer_at(ddp->reducer, info.first + info.n - 1);
         const size_t begin = root->offsets[first];
-        const size_t end =
-            root->offsets[last] +
-            ((size_t)tutti_shape_count(ddp->parameters[last]->shape) + 15) / 16 * 16;
+        const size_t end = root->offsets[last] +
+                           ((size_t)tutti_shape_count(ddp->parameters[last]->shape) + 15) / 16 * 16;
 
         if (ddp->parameters[first]->parameter->touched)
             TUTTI_TRY(tutti__zero_note(zero, b, NULL, 0));
@@ -377,8 +377,7 @@ static tutti_status assign_buckets(tutti_zero *zero)
             const tutti__zero_bucket *bucket = &zero->buckets[b];
             const size_t begin = bucket->p ? tutti__zero_begin(zero, bucket) : 0;
 
-            if (bucket->p && root->offsets[i] >= begin &&
-                root->offsets[i] < begin + bucket->count)
+            if (bucket->p && root->offsets[i] >= begin && root->offsets[i] < begin + bucket->count)
                 zero->bucket_with[i] = b;
         }
     }
@@ -433,8 +432,8 @@ static tutti_status fill(tutti_zero *zero, const void *const *from)
         } else if (b != open) {
             part(zero, &zero->buckets[b]);
             TUTTI_TRY(back(zero, &zero->buckets[b]));
-            hold(zero, zero->buckets[b].count * sizeof(float) -
-                           others_bytes(zero, &zero->buckets[b]));
+            hold(zero,
+                 zero->buckets[b].count * sizeof(float) - others_bytes(zero, &zero->buckets[b]));
         }
         open = b;
         TUTTI_TRY(bring_first(zero, i, from[i]));
@@ -477,9 +476,10 @@ void tutti__units_free(tutti_zero *zero)
         if (zero->buckets[i].gather)
             (void)!tutti_work_wait(zero->buckets[i].gather);
     if (root->reserved && zero->bucket_with)
-        tutti__module_fail(root->module, TUTTI_ERR_STATE,
-                           "each rank had a share of the parameters (zero 3), and their DDP is gone; "
-                           "save them before, or consolidate them on a rank");
+        tutti__module_fail(
+            root->module, TUTTI_ERR_STATE,
+            "each rank had a share of the parameters (zero 3), and their DDP is gone; "
+            "save them before, or consolidate them on a rank");
     for (size_t i = 0; i < root->parameters.n; i++)
         root->parameters.p[i]->parameter.store = NULL;
     for (int k = 0; k < 2; k++) {

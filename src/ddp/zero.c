@@ -49,8 +49,7 @@ static uint64_t zero_grads(const tutti__parameter *parameter)
 static tutti_status check(const tutti_zero *zero, const tutti_bucket *b)
 {
     if (b->buf.dtype != TUTTI_F32)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "zero: \"%s\" is %s; only F32 can be sharded",
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "zero: \"%s\" is %s; only F32 can be sharded",
                            b->gradients[0].name, tutti_dtype_name(b->buf.dtype));
     for (size_t k = 0; k < b->n; k++) {
         const size_t i = b->gradients[k].parameter;
@@ -229,12 +228,12 @@ static tutti_status updated(void *self, size_t i)
     b = &zero->buckets[zero->bucket_of[i]];
     share = tutti__zero_share(zero, b);
     p = zero->root->flat_parameters + (b->p - zero->root->flat_gradients);
-    return tutti_all_gather(
-        zero->group,
-        (tutti_const_buf){zero->root->flat_parameters + zero->ranges[i].begin, share, TUTTI_F32,
-                          tutti__zero_stream(zero)},
-        (tutti_buf){p, share * (size_t)zero->sharding.peers.size, TUTTI_F32, tutti__zero_stream(zero)},
-        &zero->works[zero->bucket_of[i]]);
+    return tutti_all_gather(zero->group,
+                            (tutti_const_buf){zero->root->flat_parameters + zero->ranges[i].begin,
+                                              share, TUTTI_F32, tutti__zero_stream(zero)},
+                            (tutti_buf){p, share * (size_t)zero->sharding.peers.size, TUTTI_F32,
+                                        tutti__zero_stream(zero)},
+                            &zero->works[zero->bucket_of[i]]);
 }
 
 tutti_status tutti__zero_finish(void *self)
@@ -264,16 +263,18 @@ static tutti_status check_ddp(const tutti_ddp *ddp)
     if (ddp->opts.zero == 1 || ddp->shards)
         return TUTTI_OK;
     if (!tutti__on_host(tutti__ddp_stream(ddp)))
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "tutti_ddp_new: zero %d gives memory back to the system while it trains, "
-                           "which device %s cannot yet; use zero 1, or device cpu",
-                           ddp->opts.zero, ddp->module->cx->device_ops->name);
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "tutti_ddp_new: zero %d gives memory back to the system while it trains, "
+            "which device %s cannot yet; use zero 1, or device cpu",
+            ddp->opts.zero, ddp->module->cx->device_ops->name);
     if (strncmp(tutti_group_transport_name(ddp->group), "mpi", 3) == 0)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "tutti_ddp_new: zero %d gives memory back to the system while it trains, "
-                           "and an MPI library may have registered it with the network; use zero 1, "
-                           "or backend native",
-                           ddp->opts.zero);
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "tutti_ddp_new: zero %d gives memory back to the system while it trains, "
+            "and an MPI library may have registered it with the network; use zero 1, "
+            "or backend native",
+            ddp->opts.zero);
     return TUTTI_OK;
 }
 

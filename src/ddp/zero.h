@@ -39,7 +39,8 @@ struct tutti_zero {
     struct tutti_root *root;
     tutti__zero_bucket *buckets;
     size_t n_noted;
-    uint64_t *shared; /* by parameter: its zero_grads when its gradient was last sharded; 0: never */
+    uint64_t
+        *shared; /* by parameter: its zero_grads when its gradient was last sharded; 0: never */
     tutti__sharding sharding;
     tutti__range *ranges;
     size_t *bucket_of;  /* by range; SIZE_MAX: every rank has it whole */
@@ -50,11 +51,11 @@ struct tutti_zero {
     size_t *bucket_with;          /* by parameter: its bucket; SIZE_MAX: every rank has it whole */
     tutti__zero_orders orders[2]; /* of evaluation, training */
     uint64_t operations, gathers;
-    size_t present, coming; /* how many are */
-    bool all_at_once;            /* ranks may read different parameters in a step */
-    size_t held, most_held;      /* bytes of parameters that have memory */
-    uint64_t gathered_bytes;     /* that all_gathers brought to this rank */
-    float *whole;                /* all parameters, gathered on this rank, in host memory; NULL */
+    size_t present, coming;  /* how many are */
+    bool all_at_once;        /* ranks may read different parameters in a step */
+    size_t held, most_held;  /* bytes of parameters that have memory */
+    uint64_t gathered_bytes; /* that all_gathers brought to this rank */
+    float *whole;            /* all parameters, gathered on this rank, in host memory; NULL */
 };
 
 static inline size_t tutti__zero_share(const tutti_zero *zero, const tutti__zero_bucket *b)

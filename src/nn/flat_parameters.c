@@ -99,9 +99,7 @@ static tutti_status plan_fill(const struct tutti_root *root, const plan *new, fl
 
         if (!gradients)
             TUTTI_TRY(tutti__tensor_need(t, true));
-        src = !gradients                          ? t->data
-              : tutti__has_gradient(t->parameter) ? t->parameter->grad
-                                                  : NULL;
+        src = !gradients ? t->data : tutti__has_gradient(t->parameter) ? t->parameter->grad : NULL;
         if (src)
             TUTTI_TRY(tutti__copy(cx->stream, dst + new->offsets[i], src, tutti__tensor_bytes(t)));
     }
@@ -171,9 +169,10 @@ static void move_in(struct tutti_root *root, const plan *new)
 static tutti_status check_layout(const struct tutti_root *root)
 {
     if (root->reserved)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "each rank has a share of the parameters (zero 3), and no memory for all "
-                           "of them");
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "each rank has a share of the parameters (zero 3), and no memory for all "
+            "of them");
 
     if (root->parameters.n == 0)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -241,7 +240,7 @@ tutti_status tutti__flat_reserve(struct tutti_root *root, tutti_tensor *const *o
     TUTTI_TRY(reserve_retired(root));
     new.placement = tutti__alloc(2 * root->parameters.n * sizeof(size_t));
     *from_p = tutti__alloc(root->parameters.n * sizeof **from_p);
-    status = new.placement && *from_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    status = new.placement &&*from_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
     new.offsets = new.placement + root->parameters.n;
     if (status == TUTTI_OK)
         status = plan_placement(root, order, &new);

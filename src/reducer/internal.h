@@ -56,8 +56,8 @@ typedef struct tutti__bucket {
     tutti__event *ready;
     tutti_work *work; /* while in flight */
     uint64_t ready_ns;
-    tutti__kept kept; /* in this step, when it was reduced */
-    bool parted;      /* it is known which parts are given back */
+    tutti__kept kept;  /* in this step, when it was reduced */
+    bool parted;       /* it is known which parts are given back */
     tutti_bucket view; /* for hooks */
     tutti_bucket_info info;
 } tutti__bucket;
@@ -86,7 +86,8 @@ struct tutti_reducer {
     tutti__exact *exact;  /* NULL: means are over ranks */
     tutti__late *late;    /* by the gradients' index */
     size_t n_late, next_late;
-    size_t in_flight; /* at most so many buckets are being reduced when another is sent; 0: any number */
+    size_t
+        in_flight; /* at most so many buckets are being reduced when another is sent; 0: any number */
     tutti__bucket_limits limits;
     tutti__recorder *recorder;
     tutti_traffic traffic;

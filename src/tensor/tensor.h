@@ -67,7 +67,7 @@ typedef struct tutti__parameter {
     const tutti__late_rows *late_rows; /* NULL: in the gradient */
     /* sparse: a byte per row, 1 if grad may be non-zero there; dense: NULL */
     unsigned char *touched;
-    bool all_touched; /* an operation wrote to all rows, whatever touched contains */
+    bool all_touched;          /* an operation wrote to all rows, whatever touched contains */
     const tutti__store *store; /* NULL: its elements are in its memory */
     /* lays flat gradient memory out; called by backward if grad is NULL */
     tutti_status (*prepare)(void *owner);
@@ -143,7 +143,7 @@ struct tutti_ctx {
     tutti__arena arena;       /* of the step: what the host reads (nodes, tensors, texts) */
     /* of the step: elements, on the device; small tensors separately (tensor.c) */
     tutti__arena memory, small;
-    bool defers_parameters;   /* they are drawn when they are first used or laid out */
+    bool defers_parameters;        /* they are drawn when they are first used or laid out */
     bool in_step, eval, recording; /* recording: the tape is on */
     bool in_model;                 /* in a model's forward */
     /* of a language model that continues a text (nn/kv_cache.h); NULL: none */

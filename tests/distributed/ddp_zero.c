@@ -73,8 +73,7 @@ static int trainer_new_frozen(trainer *t, tutti_group *group, const tutti_ddp_op
 static int trainer_new(trainer *t, tutti_group *group, rule r, int zero)
 {
     return trainer_new_with(
-        t, group, r,
-        &(tutti_ddp_opts){.first_bucket_mb = 1e-3, .bucket_mb = 1e-2, .zero = zero});
+        t, group, r, &(tutti_ddp_opts){.first_bucket_mb = 1e-3, .bucket_mb = 1e-2, .zero = zero});
 }
 
 static tutti_status backward(trainer *t, int salt)
@@ -172,7 +171,8 @@ static int shares_train_with_the_bits_of_the_whole(tutti_group *group, void *arg
 
         CHECK_0(trainer_new(&plain, group, r, 0));
         CHECK_0(trainer_new(&zero, group, r, 1 + k % MOST));
-        CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(zero.ddp), zero.optim, 0)); /* before the first step */
+        CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(zero.ddp), zero.optim,
+                                        0)); /* before the first step */
         for (int step = 0; step < STEPS; step++) {
             CHECK_0(train(&plain, group, step, 1));
             CHECK_0(train(&zero, group, step, 1));
@@ -241,8 +241,7 @@ static int each_rank_holds_its_share_of_gradients(tutti_group *group, void *arg)
         CHECK_OK(tutti_clip_grad_norm(t.module, 0.05f, NULL));
         CHECK_OK(tutti_optim_step(t.optim));
         r = tutti_ddp_reducer(t.ddp);
-        CHECK(tutti__reducer_resident(r) <=
-              whole / size + 4 * page * tutti_reducer_n_buckets(r));
+        CHECK(tutti__reducer_resident(r) <= whole / size + 4 * page * tutti_reducer_n_buckets(r));
     }
     trainer_free(&t);
     return 0;

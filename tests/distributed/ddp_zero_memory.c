@@ -37,7 +37,8 @@ static int set_limit(size_t bytes)
 
 static tutti_status step(trainer *t)
 {
-    static const int64_t tokens[TOKENS + 1] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    static const int64_t tokens[TOKENS + 1] = {1, 2,  3,  4,  5,  6,  7,  8,
+                                               9, 10, 11, 12, 13, 14, 15, 16};
     tutti_tensor *logits;
     tutti_status status;
 
@@ -65,8 +66,8 @@ static tutti_status train(trainer *t, tutti_group *group, int zero)
 
     TUTTI_TRY(tutti_model_new(&t->model, t->cx, "gpt2", &opts));
     t->module = tutti_model_module(t->model);
-    TUTTI_TRY(tutti_ddp_new(&t->ddp, t->module, group,
-                            &(tutti_ddp_opts){.bucket_mb = 4, .zero = zero}));
+    TUTTI_TRY(
+        tutti_ddp_new(&t->ddp, t->module, group, &(tutti_ddp_opts){.bucket_mb = 4, .zero = zero}));
     TUTTI_TRY(tutti_adamw_new(&t->optim, t->module, &(tutti_adam_opts){.lr = 1e-3f}));
     for (int i = 0; i < 3; i++)
         TUTTI_TRY(step(t));
@@ -99,7 +100,8 @@ static int a_model_larger_than_a_rank(tutti_group *group, void *arg)
 static void train_larger(void **state)
 {
     (void)state;
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they need addresses for themselves */
+#if !defined __SANITIZE_ADDRESS__ &&                                                               \
+    !defined __SANITIZE_THREAD__ /* they need addresses for themselves */
     for (int zero = 0; zero <= 3; zero += 3)
         assert_int_equal(tutti_run_ranks_as_processes(RANKS, a_model_larger_than_a_rank, &zero,
                                                       TUTTI_TRANSPORT_AUTO),

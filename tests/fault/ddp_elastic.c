@@ -204,8 +204,8 @@ static int train(int place, void *arg)
     init(&net, cx);
     TUTTI_MUST(tutti_sgd_new(&optim, &net.base, &(tutti_sgd_opts){.lr = 0.05f, .momentum = 0.9f}));
     TUTTI_MUST(tutti_elastic_new(&w.e, &(tutti_elastic_opts){.shards = SHARDS}));
-    TUTTI_MUST(
-        tutti_elastic_keep_module(w.e, &net.base, &(tutti_ddp_opts){.check_replicas = 1, .zero = in_shares}, &ddp));
+    TUTTI_MUST(tutti_elastic_keep_module(
+        w.e, &net.base, &(tutti_ddp_opts){.check_replicas = 1, .zero = in_shares}, &ddp));
     TUTTI_MUST(tutti_elastic_keep(w.e, &(tutti_elastic_part){.name = "deaths",
                                                              .regroup = bomb_regroup,
                                                              .state = bomb_state,

@@ -88,8 +88,9 @@ void tutti__run_sample(tutti__train_run *run)
         return;
     if (s->zero && s->config->zero == 3 && s->shards == 0) { /* it cannot gather parameters alone */
         if (!run->no_sample)
-            tutti_log(TUTTI_LOG_INFO, "train", "no sample texts: with zero=3 each rank has a share of "
-                                               "the weights; tutti generate writes from a checkpoint");
+            tutti_log(TUTTI_LOG_INFO, "train",
+                      "no sample texts: with zero=3 each rank has a share of "
+                      "the weights; tutti generate writes from a checkpoint");
         run->no_sample = true;
         return;
     }

@@ -301,11 +301,10 @@ tutti_status tutti__session_open_model(tutti__session *s)
         kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
     tutti_llama_opts llama;
     tutti_model_opts model_opts = tutti__config_model_opts(c, kind, &llama);
-    tutti_ctx_opts ctx_opts = {
-        .seed = (uint64_t)c->seed,
-        .threads = threads_of(s),
-        .nondeterministic = !c->deterministic,
-        .defers_parameters = c->zero == 3 && c->shards == 0};
+    tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed,
+                               .threads = threads_of(s),
+                               .nondeterministic = !c->deterministic,
+                               .defers_parameters = c->zero == 3 && c->shards == 0};
     tutti_device device;
 
     TUTTI_TRY(check_input(s, data));
