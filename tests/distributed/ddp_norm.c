@@ -139,6 +139,34 @@ static int a_nan_of_one_rank_reaches_all(tutti_group *group, void *arg)
     return 0;
 }
 
+/* With a scaler that knows of no peers. */
+static int an_infinity_of_one_rank_skips_the_step_on_all(tutti_group *group, void *arg)
+{
+    const int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    tutti_scaler *scaler;
+    tutti_optim *optim;
+    bool stepped;
+    net m;
+
+    (void)arg;
+    CHECK_0(net_new(&m, rank, size, 1));
+    m.base.root->norm_peers = tutti_group_peers(group);
+    CHECK_OK(tutti_sgd_new(&optim, &m.base, NULL));
+    CHECK_OK(tutti_scaler_new(&scaler, NULL));
+    for (int step = 0; step < 2; step++) {
+        CHECK_0(give_all(&m, rank, size));
+        if (step == 0 && rank == size - 1)
+            test_put(m.cx, m.sliced.bias->parameter->grad, &(float){INFINITY}, sizeof(float));
+        CHECK_OK(tutti_scaler_step(scaler, optim, &stepped));
+        CHECK_OK(tutti_scaler_update(scaler));
+        CHECK(stepped == (step == 1) && tutti_scaler_get_scale(scaler) == 32768);
+    }
+    tutti_scaler_free(scaler);
+    tutti_optim_free(optim);
+    net_free(&m);
+    return 0;
+}
+
 /* ---- With ZeRO: ranks in rows, which hold other layers, and in columns, which share the gradients of theirs ---- */
 
 /* The loss of each layer by itself, so that it does not matter which others there are. */
@@ -232,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(run_all, a_divided_model_has_the_norm_of_the_whole),
         TEST(run_all, a_nan_of_one_rank_reaches_all),
+        TEST(run_all, an_infinity_of_one_rank_skips_the_step_on_all),
         TEST(run_four, columns_of_shares_have_the_norm_of_the_whole),
     };
 
