@@ -106,9 +106,16 @@ static tutti_tensor *stem(tutti_module *module, tutti_tensor *x, int i)
                                            NULL);
 }
 
+static tutti_tensor *pool(tutti_tensor *x)
+{
+    return tutti_flatten(tutti_global_avg_pool2d(x));
+}
+
+/* The mean belongs to the last one: it reads the memory format of its norm, and is smaller to send. */
 static tutti_tensor *run_block(tutti_module *module, tutti_tensor *x, int i)
 {
-    return tutti_module_forward(&((mini_resnet *)module)->blocks[i - 1].base, x);
+    x = tutti_module_forward(&((mini_resnet *)module)->blocks[i - 1].base, x);
+    return i == N_BLOCKS ? pool(x) : x;
 }
 
 static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
@@ -116,14 +123,13 @@ static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
     mini_resnet *m = (mini_resnet *)module;
 
     (void)i;
-    x = tutti_flatten(tutti_global_avg_pool2d(x));
     return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
 }
 
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
     x = tutti_module_forward(&((mini_resnet *)module)->layers, stem(module, x, 0));
-    return head(module, x, 0);
+    return head(module, pool(x), 0);
 }
 
 static bool block_at(const tutti_model_opts *opts, int i, tutti_model_block *block_p)

@@ -144,12 +144,17 @@ static tutti_tensor *run_block(tutti_module *module, tutti_tensor *x, int i)
     return tutti_module_forward(&((resnet *)module)->blocks[i - 1].base, x);
 }
 
+/* With the mean, which reads the memory format of its norm, and is smaller to send. */
+static tutti_tensor *run_last(tutti_module *module, tutti_tensor *x, int i)
+{
+    return tutti_flatten(tutti_global_avg_pool2d(run_block(module, x, i)));
+}
+
 static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
 {
     resnet *m = (resnet *)module;
 
     (void)i;
-    x = tutti_flatten(tutti_global_avg_pool2d(x));
     return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
 }
 
@@ -160,7 +165,7 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
     x = run_stem(module, x, 0);
     for (int i = 0; i < N_LAYERS; i++)
         x = tutti_module_forward(&m->layer[i], x);
-    return head(module, x, 0);
+    return head(module, tutti_flatten(tutti_global_avg_pool2d(x)), 0);
 }
 
 static bool block_of(const int n_blocks[N_LAYERS], int i, tutti_model_block *block_p)
@@ -175,7 +180,8 @@ static bool block_of(const int n_blocks[N_LAYERS], int i, tutti_model_block *blo
     *block_p = (tutti_model_block){.name = "fc", .state = "fc", .forward = head};
     if (layer == N_LAYERS)
         return k == 0;
-    block_p->forward = run_block;
+    block_p->forward =
+        layer == N_LAYERS - 1 && k == n_blocks[layer] - 1 ? run_last : run_block;
     snprintf(block_p->name, sizeof block_p->name, "layer%d.%d", layer + 1, k);
     snprintf(block_p->state, sizeof block_p->state, "layer%d.%d", layer + 1, k);
     return true;
