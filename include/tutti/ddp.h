@@ -142,6 +142,11 @@ TUTTI_API tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp);
 
 /* The group for operations and the scaler. Valid as long as the group; its calls are collective. */
 TUTTI_API tutti_peers tutti_group_peers(tutti_group *group);
+/* tutti_module_parallelize among the ranks of a group, which is borrowed: of a tutti_mesh's dimension, say. All of them must get the same
+ * samples, so DDP works on the group of the other dimension. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_parallelize(tutti_module *root, tutti_group *group,
+                                                         const tutti_parallel_rule *rules,
+                                                         size_t n);
 /* SyncBatchNorm: in training, every batch norm in the module, at any depth, normalises over the batches of all ranks, and
  * its running statistics have the same bits on all; evaluation sends nothing. Names in the state dict stay. Its small
  * collectives (2C + 1 floats forward, 2C backward, per layer) wait for buckets in flight in the same group, and all ranks must
@@ -152,8 +157,7 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     tutti_ddp_new(&ddp, ...); tutti_zero_new(&zero, ddp); tutti_sgd_new(&optim, ...);
  * and the same loop as without it. Backward reduce-scatters each bucket to the ranks' shares; tutti_optim_step updates this
  * rank's share and all-gathers the parameters, bucket by bucket. Each rank holds 1 / size of the state; the bits of the
- * parameters are those of training without ZeRO (with clip_grad_norm, whose norm is summed in another order: to
- * rounding). What changes:
+ * parameters are those of training without ZeRO, with clip_grad_norm too. What changes:
  *   - after backward, tutti_tensor_grad is the mean only in this rank's shares; clip_grad_norm and the scaler handle that;
  *   - tutti_optim_step and tutti_clip_grad_norm are collective; hyper-parameters that differ between ranks are MISMATCH in
  *     tutti_optim_step, before any update, with names and values;

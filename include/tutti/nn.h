@@ -120,6 +120,36 @@ TUTTI_API const char *tutti_module_tied(const tutti_module *m, size_t i,
  * tutti_convert_sync_batch_norm (ddp.h). */
 TUTTI_API void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers);
 
+/* ---- Layers divided among ranks (tensor parallel; docs/design/tensor_parallel.md) ----
+ * Each rank has a part of a layer's weights, and all of them compute the same samples. What divides it is a plan: rules that name
+ * layers, as torch.distributed.tensor.parallel's parallelize_module has. A layer of COLUMNS makes a part of its results, which the
+ * layer of ROWS after it takes, with only elementwise operations or attention by heads between them; the sum of what ROWS makes is
+ * whole again on all ranks, with the same bits. */
+typedef enum tutti_parallel {
+    TUTTI_PARALLEL_COLUMNS = 1, /* a linear layer's outputs, with their biases */
+    TUTTI_PARALLEL_ROWS, /* a linear layer's inputs; every rank has its bias, which is added once */
+    TUTTI_PARALLEL_VOCABULARY /* an embedding's rows, or the outputs of a language model's head */
+} tutti_parallel;
+typedef struct tutti_parallel_rule {
+    /* Layers or parameters by their full names, or patterns with * and ?, as "h.*.mlp.fc"; several, separated by commas. */
+    const char *name;
+    tutti_parallel how;
+    int parts; /* COLUMNS: what is one behind the other in the outputs, each divided by itself: 3 for queries, keys, values; 0: 1 */
+    uint64_t reserved[2]; /* zero */
+} tutti_parallel_rule;
+/* Divides layers that are made below the root from now on: call it right after tutti_module_init. Each rank then holds only its parts, whose
+ * initial values are those of the whole; sizes that are not divisible are divided as by torch.chunk. `peers` outlives the root's
+ * last step. peers NULL or of size 1: nothing is divided. For groups: tutti_parallelize (ddp.h). Rules are copied; of several that name a
+ * parameter, the first counts. CPU only. Errors: ARG for a rule that is none; STATE if the module has parameters already. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_parallelize(tutti_module *root,
+                                                                const tutti_peers *peers,
+                                                                const tutti_parallel_rule *rules,
+                                                                size_t n);
+/* Among how many ranks a parameter is divided, and which of them this one is; 1 and 0: it is whole. A model's forward divides its
+ * numbers of heads by it. */
+TUTTI_API int tutti_parameter_ranks(const tutti_tensor *parameter);
+TUTTI_API int tutti_parameter_rank(const tutti_tensor *parameter);
+
 /* Everything below m, in state_dict order: parameters, buffers, or both as PyTorch interleaves them. The i-th is
  * NULL past the end. Names are full, without a prefix for the root. */
 TUTTI_API size_t tutti_module_n_parameters(const tutti_module *m);
@@ -129,7 +159,8 @@ TUTTI_API tutti_tensor *tutti_module_buffer(const tutti_module *m, size_t i);
 TUTTI_API size_t tutti_module_n_state(const tutti_module *m);
 TUTTI_API tutti_tensor *tutti_module_state(const tutti_module *m, size_t i);
 TUTTI_API tutti_tensor *tutti_module_find(const tutti_module *m, const char *name); /* NULL: none */
-TUTTI_API int64_t tutti_module_count(const tutti_module *m); /* elements of all parameters */
+TUTTI_API int64_t tutti_module_count(
+    const tutti_module *m); /* elements of all parameters, with the parts that other ranks have */
 /* XXH3-128 over parameters and buffers in name order, as 32 hexadecimal digits and a NUL; "" if memory ran out. */
 TUTTI_API void tutti_module_digest(const tutti_module *m, char digest[33]);
 /* Discards all gradients, at no cost: the next contribution overwrites. */
@@ -322,7 +353,9 @@ typedef struct tutti_model_opts {
      * data's samples. */
     int context;
     const struct tutti_llama_opts *llama; /* of "llama"; NULL: defaults */
-    uint64_t reserved[1];                 /* zero */
+    const tutti_peers *
+        parallel; /* ranks among which its layers are divided, by the kind's plan; NULL: they are not */
+    uint64_t reserved[1]; /* zero */
 } tutti_model_opts;
 
 /* What models of Llama's kind differ in, by the names of the keys of `tutti train`. Zero means default. */
@@ -375,7 +408,10 @@ typedef struct tutti_model_kind {
      * init, with its options. With a pipeline, parameters and buffers of blocks that a rank has not are not made there: the calls that
      * make them return NULL, without an error. NULL: the model is no list of blocks. */
     bool (*block)(const tutti_model_opts *opts, int i, tutti_model_block *block_p);
-    uint64_t reserved[3]; /* zero */
+    const tutti_parallel_rule
+        *plan; /* how its layers are divided among ranks: n_plan rules; NULL: they cannot be */
+    size_t n_plan;
+    uint64_t reserved[1]; /* zero */
 } tutti_model_kind;
 
 /* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;

@@ -444,7 +444,10 @@ typedef struct tutti_attention_opts {
      * them. multi_head_attention only: their number; 0: as many as of q. */
     bool enable_gqa;
     int kv_heads;
-    uint64_t reserved[4]; /* zero */
+    /* Of heads that are divided among ranks: this one has those from first_head on of all_heads, for which dropout draws their numbers;
+     * 0, 0: all. */
+    int first_head, all_heads;
+    uint64_t reserved[3]; /* zero */
 } tutti_attention_opts;
 
 /* softmax(scale q k^T + mask) v for each head: q [..,H,L,D], k [..,H,S,D], v [..,H,S,Dv] -> [..,H,L,Dv]. The leading dimensions

@@ -173,7 +173,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_set_updates(tutti_optim *opti
 TUTTI_API size_t tutti_optim_state_bytes(const tutti_optim *optim);
 
 /* Scales all gradients of m so that their joint L2 norm is at most max_norm (by max_norm / (norm + 1e-6), as PyTorch
- * does). *norm_p (may be NULL): the norm before. max_norm 0: only measures. */
+ * does). *norm_p (may be NULL): the norm before. max_norm 0: only measures. The bits depend on the gradients alone: not on the
+ * order of parameters, threads or ZeRO. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm,
                                                             float *norm_p);
 

@@ -8,6 +8,7 @@
 #include <tutti/store.h>
 #include <tutti/group.h>
 #include <tutti/call.h>
+#include <tutti/mesh.h>
 #include <tutti/reducer.h>
 #include <tutti/elastic.h>
 #include <tutti/tensor.h>

@@ -31,3 +31,12 @@ void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group)
 
     tutti_module_set_peers(module, group ? &peers : NULL);
 }
+
+tutti_status tutti_parallelize(tutti_module *root, tutti_group *group,
+                               const tutti_parallel_rule *rules, size_t n)
+{
+    const tutti_peers peers = tutti_group_peers(group);
+
+    TUTTI_TRY(TUTTI__NOT_NULL(group));
+    return tutti_module_parallelize(root, &peers, rules, n);
+}

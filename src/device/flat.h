@@ -4,6 +4,7 @@
 #define TUTTI_DEVICE_FLAT_H
 
 #include "device/device.h"
+#include "device/squares.h"
 
 /* A range of F32 memory. */
 typedef struct tutti__flat_span {
@@ -59,9 +60,9 @@ struct tutti__flat_ops {
                             const tutti__adagrad *c);
     /* Into [-limit, limit]; NaN stays. */
     tutti_status (*clamp)(tutti_stream *stream, float *p, size_t n, float limit);
-    /* The sum of squares of all spans, in double, in an order that depends on their lengths only. */
+    /* *sum (on the host) += the squares of all spans. Its bits do not depend on any order: squares.h. */
     tutti_status (*sum_squares)(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
-                                double *sum_p);
+                                tutti__squares *sum);
     /* Multiplies all by factor; *finite_p: whether all were finite before. */
     tutti_status (*unscale)(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
                             float factor, bool *finite_p);

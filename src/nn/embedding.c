@@ -3,7 +3,7 @@
 
 static tutti_tensor *forward(tutti_module *m, tutti_tensor *indices)
 {
-    return tutti_functional_embedding(((tutti_embedding *)m)->weight, indices);
+    return tutti__parallel_rows(((tutti_embedding *)m)->weight, indices);
 }
 
 bool tutti__is_embedding(const tutti_module *m)
@@ -33,7 +33,7 @@ void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *
     tutti__embedding_init_normal(m, parent, name, n, width, 1);
     if (!m->weight || !sparse)
         return;
-    m->weight->parameter->touched = tutti__alloc((size_t)n);
+    m->weight->parameter->touched = tutti__alloc((size_t)m->weight->shape.d[0]);
     if (!m->weight->parameter->touched)
         tutti__module_fail(&m->base, TUTTI_ERR_MEMORY, "%s", tutti_last_error());
 }

@@ -3,15 +3,16 @@
 
 #include "nn/kv_cache.h"
 #include "tensor/op/projection.h"
-#include "tensor/op/vocabulary_logits.h"
 
 /* ---- A linear layer with its weight [in, out] -------------------------------------------------------- */
 
 static tutti_tensor *projection_forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti__projection *m = (tutti__projection *)module;
+    tutti_tensor *y = tutti__projection_of(tutti__parallel_input(x, m->weight), m->weight,
+                                           tutti__parallel_bias(m->bias, m->weight));
 
-    return tutti__add_adapter(tutti__projection_of(x, m->weight, m->bias), x, m->weight);
+    return tutti__add_adapter(tutti__parallel_output(y, m->bias, m->weight), x, m->weight);
 }
 
 void tutti__projection_init(tutti__projection *m, tutti_module *parent, const char *name,
@@ -20,9 +21,8 @@ void tutti__projection_init(tutti__projection *m, tutti_module *parent, const ch
     *m = (tutti__projection){0};
     tutti_module_init_child(&m->base, parent, name);
     m->base.forward = projection_forward;
-    m->weight =
-        tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(in, out), TUTTI_INIT_NORMAL, std);
-    tutti__set_adaptable(m->weight, TUTTI__IN_OUT);
+    m->weight = tutti__parameter_make(&m->base, "weight", TUTTI_SHAPE(in, out), TUTTI_INIT_NORMAL,
+                                      std, TUTTI__IN_OUT, NULL);
     m->bias = tutti_parameter_new(&m->base, "bias", TUTTI_SHAPE(out), TUTTI_INIT_ZEROS, 0);
 }
 
@@ -37,7 +37,7 @@ tutti_tensor *tutti__vocabulary_logits(tutti_tensor *x, tutti_tensor *weight)
 {
     if (x->cx->kv_cache && tutti_tensor_shape(x).n == 3)
         x = tutti_narrow(x, 1, -1, 1);
-    return tutti__lazy_linear(x, weight, NULL);
+    return tutti__parallel_logits(x, weight, NULL);
 }
 
 /* ---- Sizes and input --------------------------------------------------------------------------------- */

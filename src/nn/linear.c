@@ -6,8 +6,14 @@
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti_linear *m = (tutti_linear *)module;
+    tutti_tensor *y;
 
-    return tutti__add_adapter(tutti_functional_linear(x, m->weight, m->bias), x, m->weight);
+    if (tutti__has_vocabulary(m->weight))
+        return tutti__parallel_logits(x, m->weight, m->bias);
+    y = tutti_functional_linear(tutti__parallel_input(x, m->weight), m->weight,
+                                tutti__parallel_bias(m->bias, m->weight));
+    y = tutti__parallel_output(y, m->bias, m->weight);
+    return tutti__add_adapter(y, x, m->weight);
 }
 
 void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *name,
@@ -35,11 +41,11 @@ void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *n
                            tutti__module_path(&m->base), (long long)opts->in, (long long)opts->out);
         return;
     }
-    m->weight = tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(opts->out, opts->in), init,
-                                    normal        ? opts->normal_std
-                                    : given_bound ? opts->uniform_bound
-                                                  : bound);
-    tutti__set_adaptable(m->weight, TUTTI__OUT_IN);
+    m->weight = tutti__parameter_make(&m->base, "weight", TUTTI_SHAPE(opts->out, opts->in), init,
+                                      normal        ? opts->normal_std
+                                      : given_bound ? opts->uniform_bound
+                                                    : bound,
+                                      TUTTI__OUT_IN, NULL);
     if (!opts->no_bias)
         m->bias = tutti_parameter_new(
             &m->base, "bias", TUTTI_SHAPE(opts->out),

@@ -7,6 +7,7 @@
  * that. A and B are ordinary parameters below the layer's module, so that everything else (tape, DDP, optimizers, files) sees no
  * difference. The factor is applied to A x, which is small. */
 #include "nn/nn.h"
+#include "tensor/op/peers.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,7 +39,9 @@ tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_t
 
     if (!l)
         return y;
+    x = tutti__peers_original(x); /* B, not A, is divided as the columns of the weight are */
     low = tutti_functional_linear(l->dropout > 0 ? tutti_dropout(x, l->dropout) : x, l->a, NULL);
+    low = tutti__parallel_input(tutti__parallel_output(low, NULL, l->a), l->b);
     low = l->scale == 1 ? low : tutti_scale(low, l->scale);
     return tutti_add(y, tutti_functional_linear(low, l->b, NULL));
 }
@@ -138,13 +141,23 @@ static tutti_status check(const tutti_module *m, const tutti_lora_opts *o)
 
 /* ---- Making them ------------------------------------------------------------------------------------- */
 
+/* Of the whole weight. */
+static int64_t whole_size(const tutti__state *state, int dim)
+{
+    return state->split.count > 0 && state->split.dim == dim ? state->split.whole
+                                                             : state->tensor->shape.d[dim];
+}
+
 /* PEFT's: A as nn.Linear's weight, B zeros. */
 static void adapt(tutti_tensor *weight, const tutti_lora_opts *o)
 {
     tutti__state *state = tutti__state_of(weight);
     tutti_module *layer = (tutti_module *)(uintptr_t)state->owner;
     const bool out_in = state->adaptable == TUTTI__OUT_IN;
-    const int64_t out = weight->shape.d[out_in ? 0 : 1], in = weight->shape.d[out_in ? 1 : 0];
+    const tutti__division whole = {0},
+                          same = {state->how, state->split.count ? state->split.parts : 1};
+    const bool rows = state->how == TUTTI_PARALLEL_ROWS;
+    const int64_t out = whole_size(state, out_in ? 0 : 1), in = whole_size(state, out_in ? 1 : 0);
     const double alpha = o->alpha > 0 ? o->alpha : o->rank;
     adapter_memory *memory = tutti_module_alloc(layer, sizeof *memory);
 
@@ -152,10 +165,12 @@ static void adapt(tutti_tensor *weight, const tutti_lora_opts *o)
         return;
     tutti_module_init_child(&memory->a, layer, "lora_A");
     tutti_module_init_child(&memory->b, layer, "lora_B");
-    memory->adapter.a = tutti_parameter_new(&memory->a, "weight", TUTTI_SHAPE(o->rank, in),
-                                            TUTTI_INIT_UNIFORM, (float)(1 / sqrt((double)in)));
+    memory->adapter.a = tutti__parameter_make(&memory->a, "weight", TUTTI_SHAPE(o->rank, in),
+                                              TUTTI_INIT_UNIFORM, (float)(1 / sqrt((double)in)),
+                                              TUTTI__NOT_ADAPTABLE, rows ? &same : &whole);
     memory->adapter.b =
-        tutti_parameter_new(&memory->b, "weight", TUTTI_SHAPE(out, o->rank), TUTTI_INIT_ZEROS, 0);
+        tutti__parameter_make(&memory->b, "weight", TUTTI_SHAPE(out, o->rank), TUTTI_INIT_ZEROS, 0,
+                              TUTTI__NOT_ADAPTABLE, rows ? &whole : &same);
     memory->adapter.scale = (float)(alpha / o->rank);
     memory->adapter.dropout = (float)o->dropout;
     if (memory->adapter.a && memory->adapter.b)

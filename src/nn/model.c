@@ -132,6 +132,26 @@ static tutti_status check(const char *name, const tutti_model_opts *opts,
     return check_sizes(*kind_p, opts);
 }
 
+/* opts->parallel: before the layers are made. */
+static tutti_status divide(tutti_module *m, const tutti_model_kind *kind,
+                           const tutti_model_opts *opts)
+{
+    char list[256] = "";
+
+    if (!opts->parallel || opts->parallel->size <= 1)
+        return TUTTI_OK;
+    if (kind->plan)
+        return tutti_module_parallelize(m, opts->parallel, kind->plan, kind->n_plan);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(KINDS); i++)
+        if (KINDS[i]->plan)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? ", " : "",
+                     KINDS[i]->name);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "model %s has no plan by which its layers could be divided among ranks "
+                       "(tutti_model_kind.plan); those that have one: %s",
+                       kind->name, list);
+}
+
 tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *name,
                              const tutti_model_opts *opts)
 {
@@ -159,10 +179,15 @@ tutti_status tutti__model_new_part(tutti_model **model_p, tutti_ctx *cx, const c
         model->module->root->part = state;
         model->module->root->no_values = no_values;
     }
-    kind->init(model->module, opts);
+    status = divide(model->module, kind, opts);
+    if (status == TUTTI_OK) {
+        kind->init(model->module, opts);
+        status = tutti_module_status(model->module);
+    }
+    if (status == TUTTI_OK && !state) /* else a rule may be for another part */
+        status = tutti__parallel_check(model->module);
     if (model->module->root)
         model->module->root->part = NULL;
-    status = tutti_module_status(model->module);
     if (status == TUTTI_OK)
         *model_p = model;
     else

@@ -126,6 +126,7 @@ void tutti_module_destroy(tutti_module *m)
     free(root->tied.p);
     free(root->parameters.p);
     free(root->names.p);
+    tutti__parallel_free(root->parallel);
     while (root->allocated) {
         void **next = *root->allocated;
 
@@ -278,13 +279,14 @@ TUTTI__CLONES static void draw_uniform(float *values, int64_t first, int n, floa
                                        uint64_t seed, size_t index)
 {
     const float unit = bound * 0x1p-24f;
-    uint32_t words[BLOCK];
+    const int before = (int)(first % 4); /* in the first block of four */
+    uint32_t words[BLOCK + 4];
 
     tutti__philox_fill(
         seed, (tutti__philox_counter){{(uint32_t)(first / 4), (uint32_t)index, INIT_STREAM, 0}}, 0,
-        words, (size_t)n);
+        words, (size_t)(before + n));
     for (int i = 0; i < n; i++)
-        values[i] = (float)((int32_t)(words[i] >> 8) * 2 + 1 - (1 << 24)) * unit;
+        values[i] = (float)((int32_t)(words[before + i] >> 8) * 2 + 1 - (1 << 24)) * unit;
 }
 
 static void draw_normal(float *values, int64_t first, int n, float deviation, uint64_t seed,
@@ -299,27 +301,34 @@ static void draw_normal(float *values, int64_t first, int n, float deviation, ui
     tutti__normal_fill(words, (double)deviation, values, (size_t)n);
 }
 
-/* n values of a parameter or buffer to host memory, drawn in blocks. */
-static void draw(void *values, const tutti__state *state, int64_t n, tutti_init init, float bound,
-                 uint64_t seed)
+typedef struct drawing {
+    void *values; /* in host memory */
+    tutti_dtype dtype;
+    tutti_init init;
+    float bound;
+    uint64_t seed;
+    size_t index; /* of the parameter */
+} drawing;
+
+/* n values from `at` on, those of the whole from `first` on. */
+static void draw_run(void *arg, int64_t first, int64_t n, int64_t at)
 {
-    const bool is_f32 = state->tensor->dtype == TUTTI_F32;
-    const size_t index = state->owner->root->n_drawn;
-    float *f32 = values;
-    int64_t *i64 = values;
+    const drawing *d = arg;
+    float *f32 = (float *)d->values + at;
+    int64_t *i64 = (int64_t *)d->values + at;
 
     for (int64_t i = 0; i < n; i += BLOCK) {
         const int count = (int)(n - i < BLOCK ? n - i : BLOCK);
 
-        for (int64_t k = i; init == TUTTI_INIT_ONES && k < i + count; k++)
-            if (is_f32)
+        for (int64_t k = i; d->init == TUTTI_INIT_ONES && k < i + count; k++)
+            if (d->dtype == TUTTI_F32)
                 f32[k] = 1;
             else
                 i64[k] = 1;
-        if (init == TUTTI_INIT_NORMAL)
-            draw_normal(f32 + i, i, count, bound, seed, index);
-        if (init == TUTTI_INIT_UNIFORM)
-            draw_uniform(f32 + i, i, count, bound, seed, index);
+        if (d->init == TUTTI_INIT_NORMAL)
+            draw_normal(f32 + i, first + i, count, d->bound, d->seed, d->index);
+        if (d->init == TUTTI_INIT_UNIFORM)
+            draw_uniform(f32 + i, first + i, count, d->bound, d->seed, d->index);
     }
 }
 
@@ -337,7 +346,13 @@ static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init in
         values = tutti__alloc(bytes);
     if (!values)
         return TUTTI_ERR_MEMORY;
-    draw(values, state, tutti_shape_count(t->shape), init, bound, cx->seed);
+    tutti__split_runs(state, draw_run,
+                      &(drawing){.values = values,
+                                 .dtype = t->dtype,
+                                 .init = init,
+                                 .bound = bound,
+                                 .seed = cx->seed,
+                                 .index = state->owner->root->n_drawn});
     if (values != t->data) {
         status = tutti__copy_in(cx->stream, t->data, values, bytes);
         free(values);
@@ -387,11 +402,14 @@ static tutti_status name_state(tutti__state *state, const tutti_module *m, const
     return TUTTI_OK;
 }
 
+/* given: of a parameter; NULL: by rules. */
 static tutti_status state_fill_in(tutti__state *state, tutti_module *m, const char *name,
-                                  tutti_shape shape, tutti_dtype dtype)
+                                  tutti_shape shape, tutti_dtype dtype,
+                                  const tutti__division *given)
 {
     TUTTI_TRY(name_state(state, m, name));
     TUTTI_TRY(check_shape(state->parameter.name, shape));
+    TUTTI_TRY(tutti__divide(m, state, given, &shape));
     state->owner = m;
     state->tensor = tutti__tensor_persistent(m->cx, shape, dtype);
     if (!state->tensor)
@@ -405,7 +423,8 @@ static tutti_status state_fill_in(tutti__state *state, tutti_module *m, const ch
 
 /* A new entry, not in a list yet; NULL with the root's error set. */
 static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape shape,
-                               tutti_dtype dtype)
+                               tutti_dtype dtype, tutti__adaptable adaptable,
+                               const tutti__division *given)
 {
     tutti__state *state;
     tutti_status status = TUTTI_ERR_MEMORY;
@@ -413,9 +432,11 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
     if (tutti_module_status(m) != TUTTI_OK)
         return NULL;
     state = tutti__alloc(sizeof *state);
+    if (state)
+        state->adaptable = adaptable;
     if (state && tutti__state_list_reserve(&m->root->state) &&
         tutti__state_list_reserve(&m->root->parameters) && names_reserve(m->root))
-        status = state_fill_in(state, m, name, shape, dtype);
+        status = state_fill_in(state, m, name, shape, dtype, given);
     if (status == TUTTI_OK)
         return state;
     tutti__module_fail(m, status, "%s", tutti_last_error());
@@ -460,6 +481,13 @@ static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init 
 tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape shape,
                                   tutti_init init, float bound)
 {
+    return tutti__parameter_make(m, name, shape, init, bound, TUTTI__NOT_ADAPTABLE, NULL);
+}
+
+tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_shape shape,
+                                    tutti_init init, float bound, tutti__adaptable adaptable,
+                                    const tutti__division *given)
+{
     tutti__state *state;
     struct tutti_root *root;
 
@@ -467,7 +495,7 @@ tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape
         m->root->n_drawn++;
         return NULL;
     }
-    state = state_new(m, name, shape, TUTTI_F32);
+    state = state_new(m, name, shape, TUTTI_F32, adaptable, given);
     if (!state)
         return NULL;
     root = m->root;
@@ -498,7 +526,10 @@ tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape
 tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape shape,
                                tutti_dtype dtype, tutti_init init)
 {
-    tutti__state *state = is_left_out(m, name) ? NULL : state_new(m, name, shape, dtype);
+    tutti__state *state =
+        is_left_out(m, name)
+            ? NULL
+            : state_new(m, name, shape, dtype, TUTTI__NOT_ADAPTABLE, &(tutti__division){0});
 
     if (!state)
         return NULL;
@@ -632,7 +663,7 @@ int64_t tutti_module_count(const tutti_module *m)
     int64_t n = 0;
 
     for (size_t k = 0; (t = next_below(m, PARAMETERS, &k));)
-        n += tutti_shape_count(t->shape);
+        n += tutti__whole_count(tutti__state_of(t));
     return n;
 }
 

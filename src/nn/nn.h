@@ -24,6 +24,13 @@ typedef enum tutti__adaptable {
     TUTTI__IN_OUT  /* [in,out], as of Hugging Face's Conv1D; PEFT's fan_in_fan_out */
 } tutti__adaptable;
 
+/* A parameter that is a part of a whole one: of dimension dim, of `whole` elements, each of `parts` equal parts is divided among `count`
+ * ranks by tutti__chunk, and this one has chunk `index` of each. count 0: it is whole. */
+typedef struct tutti__parameter_split {
+    int dim, parts, index, count;
+    int64_t whole;
+} tutti__parameter_split;
+
 /* One parameter or buffer. The tensor's `parameter` points here if it is one; a buffer uses only the name. */
 typedef struct tutti__state {
     tutti_tensor *tensor;
@@ -34,6 +41,8 @@ typedef struct tutti__state {
     struct tutti__state *tied_to, *next_tied;
     tutti__adaptable adaptable;
     const tutti__adapter *adapter; /* NULL: none */
+    tutti__parameter_split split;
+    tutti_parallel how; /* it is divided; 0: it is whole */
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -98,7 +107,8 @@ struct tutti_root {
     const char *
         part; /* only parameters and buffers that this selects are made; NULL: all. Borrowed by initialisers */
     bool no_values; /* initial values are zeros: nobody reads them */
-    uint64_t round; /* zero_grad count, from 1 */
+    uint64_t round;                   /* zero_grad count, from 1 */
+    struct tutti__parallel *parallel; /* tutti_module_parallelize; NULL: nothing is divided */
     /* of tutti_lora_apply; rank 0: there are no adapters */
     struct {
         int rank;
@@ -113,6 +123,8 @@ struct tutti_root {
     uint64_t layouts;           /* number of layouts so far: optimizer state must follow */
     tutti__sharding *sharding;  /* NULL: not sharded */
     tutti__optim_entry *optims; /* of it and of modules below, the latest first */
+    /* Ranks that hold other parameters of the same model, for the norm of all of them; size 0: none. */
+    tutti_peers norm_peers;
     /* The parameters' previous memory, kept until the next zero_grad, because the current step may have views of it. */
     void **retired;
     size_t n_retired;
@@ -150,6 +162,51 @@ void tutti__set_adaptable(tutti_tensor *weight, tutti__adaptable shape);
 tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_tensor *weight);
 /* Whether t is one of the two matrices of an adapter. */
 bool tutti__is_of_adapter(const tutti_tensor *t);
+
+/* ---- parallel.c: layers divided among ranks ---- */
+
+/* How a new parameter is divided; how 0: not. */
+typedef struct tutti__division {
+    tutti_parallel how;
+    int parts;
+} tutti__division;
+
+/* tutti_parameter_new of a weight that a layer multiplies by, and divided as given; NULL: by the root's rules. */
+tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_shape shape,
+                                    tutti_init init, float bound, tutti__adaptable adaptable,
+                                    const tutti__division *given);
+/* Sets how a parameter of m, with its name and adaptable set, is divided, and makes *shape_p this rank's part. ARG if a rank would have
+ * none. */
+tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__division *given,
+                           tutti_shape *shape_p);
+/* Elements of the whole parameter or buffer. */
+int64_t tutti__whole_count(const tutti__state *state);
+/* Calls part(arg, first, n, at) for each run of elements of the whole, row-major: n from `first` on, which are those from `at` on here. */
+void tutti__split_runs(const tutti__state *state,
+                       void (*part)(void *arg, int64_t first, int64_t n, int64_t at), void *arg);
+void tutti__parallel_free(struct tutti__parallel *parallel);
+/* ARG if a rule named no parameter that was made. */
+tutti_status tutti__parallel_check(const tutti_module *root);
+
+/* For a layer's forward with a weight that may be divided: x for the product; the bias of the product; the whole result, or this
+ * rank's part of it. */
+tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight);
+tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight);
+tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
+                                     const tutti_tensor *weight);
+/* The logits of a head whose outputs are a vocabulary, lazy (tensor/op/vocabulary_logits.h). */
+tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias);
+/* Whether a weight is divided by a rule of VOCABULARY. */
+static inline bool tutti__has_vocabulary(const tutti_tensor *weight)
+{
+    return weight && weight->parameter && tutti__state_of(weight)->how == TUTTI_PARALLEL_VOCABULARY;
+}
+/* Rows of a table, which may be divided. */
+tutti_tensor *tutti__parallel_rows(tutti_tensor *weight, tutti_tensor *indices);
+/* How many of the heads are this rank's, as the outputs of the weight are divided; *first_p (may be NULL): the first of them. The
+ * module's error, and 1, if they cannot be divided so. */
+int tutti__parallel_heads(tutti_module *m, const tutti_tensor *weight, const char *what, int heads,
+                          int *first_p);
 
 /* Whether m is an embedding: its weight is a table of vectors, not a matrix. */
 bool tutti__is_embedding(const tutti_module *m);

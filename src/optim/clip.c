@@ -1,16 +1,14 @@
 /* clip.c -- the joint norm of all gradients, and scaling them down to a limit.   SPDX-License-Identifier: MIT
  *
- * The norm is summed in double, parameter by parameter in creation order, in eight lanes, so that its bits depend neither on
- * the layout of flat memory nor on the vectors' width. With gradients sharded over ranks, each rank sums its own ranges, and
- * the sums are added: the same to rounding. */
+ * The norm has the same bits however gradients and parameters are divided among ranks (norm.c): each rank sums the squares of its
+ * own, each element is counted by one rank, and the sums are added without rounding. */
 #include "optim/optim.h"
 
 #include <math.h>
-#include <stdlib.h>
 
-/* The gradients below m in creation order, as spans; with a sharding only this rank's ranges, and what every rank has whole
- * only on rank 0. */
-static tutti_status spans_of(const tutti_module *m, const tutti__sharding *sharding,
+/* The gradients below m in creation order, as spans. `once`: those that this rank counts in the norm: with a sharding only its
+ * ranges, and what every rank has whole only on rank 0. */
+static tutti_status spans_of(const tutti_module *m, const tutti__sharding *sharding, bool once,
                              const tutti__flat_span **spans_p, size_t *n_p)
 {
     struct tutti_root *root = m->root;
@@ -27,7 +25,8 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
         const size_t begin = root->offsets ? root->offsets[i] : 0;
         const size_t end = begin + (size_t)tutti_shape_count(state->tensor->shape);
 
-        if (!tutti__has_gradient(&state->parameter) || !tutti__state_below(state, m))
+        if (!tutti__has_gradient(&state->parameter) || !tutti__state_below(state, m) ||
+            (once && state->parameter.counted_by_peer))
             continue;
         for (size_t k = 0; k < n_ranges; k++) {
             const size_t low = begin > ranges[k].begin ? begin : ranges[k].begin;
@@ -42,46 +41,33 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
     return TUTTI_OK;
 }
 
-static tutti_status norm_of(const tutti_module *m, const tutti__sharding *sharding, double *norm_p)
+/* Collective if gradients, or parameters, are divided among ranks. */
+static tutti_status norm_of(const tutti_module *m, float max_norm, double *norm_p)
 {
-    tutti_stream *stream = m->cx->stream;
+    const struct tutti_root *root = m->root;
+    const tutti__sharding *sharding =
+        root->sharding && !root->sharding->whole_gradients ? root->sharding : NULL;
     const tutti__flat_span *spans;
+    tutti__squares sum = {0};
     size_t n;
-    double sum;
 
-    TUTTI_TRY(spans_of(m, sharding, &spans, &n));
-    TUTTI_TRY(stream->ops->flat->sum_squares(stream, spans, n, &sum));
-    *norm_p = sqrt(sum);
+    if (sharding) {
+        TUTTI_TRY(sharding->prepare(sharding->self));
+        TUTTI_TRY(sharding->begin(sharding->self, NULL, (double)max_norm));
+    }
+    TUTTI_TRY(spans_of(m, sharding, true, &spans, &n));
+    TUTTI_TRY(tutti__add_squares(m->cx, spans, n, &sum));
+    if (sharding)
+        TUTTI_TRY(tutti__add_peers_squares(&sharding->peers, &sum));
+    TUTTI_TRY(tutti__add_peers_squares(&root->norm_peers, &sum));
+    *norm_p = sqrt(tutti__squares_value(&sum));
     return TUTTI_OK;
-}
-
-static tutti_status norm_of_shares(const tutti_module *m, float max_norm, double *norm_p)
-{
-    const tutti__sharding *sharding = m->root->sharding;
-    const tutti_peers *peers = &sharding->peers;
-    float mine, *all;
-    double sum = 0, norm;
-    tutti_status status;
-
-    TUTTI_TRY(sharding->prepare(sharding->self));
-    TUTTI_TRY(sharding->begin(sharding->self, NULL, (double)max_norm));
-    TUTTI_TRY(norm_of(m, sharding, &norm));
-    mine = (float)norm;
-    all = tutti__alloc((size_t)peers->size * sizeof *all);
-    if (!all)
-        return TUTTI_ERR_MEMORY;
-    status = peers->all_gather(peers->self, &mine, 1, all);
-    for (int r = 0; r < peers->size; r++)
-        sum += (double)all[r] * (double)all[r];
-    free(all);
-    *norm_p = sqrt(sum);
-    return status;
 }
 
 tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span **spans_p,
                                    size_t *n_p)
 {
-    return spans_of(m, NULL, spans_p, n_p);
+    return spans_of(m, NULL, false, spans_p, n_p);
 }
 
 /* Gradients below m one by one, or, if that is the whole module, all memory with its padding in one pass. */
@@ -95,7 +81,7 @@ static tutti_status each_gradient(const tutti_module *m,
     const tutti__flat_span *spans;
     size_t n;
 
-    TUTTI_TRY(spans_of(m, NULL, &spans, &n));
+    TUTTI_TRY(spans_of(m, NULL, false, &spans, &n));
     if (n == root->parameters.n)
         return change(stream, root->flat_gradients, root->n_flat, value);
     for (size_t i = 0; i < n; i++)
@@ -115,16 +101,12 @@ tutti_status tutti_clip_grad_value(tutti_module *m, float limit)
 tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p)
 {
     double norm, factor;
-    const struct tutti_root *root;
 
     TUTTI_TRY(tutti_module_status(m));
-    root = m->root;
     if (!(max_norm >= 0))
         return tutti__fail(TUTTI_ERR_ARG, "clip_grad_norm: max_norm is %g, expected a number >= 0",
                            (double)max_norm);
-    TUTTI_TRY(root->sharding && !root->sharding->whole_gradients
-                  ? norm_of_shares(m, max_norm, &norm)
-                  : norm_of(m, NULL, &norm));
+    TUTTI_TRY(norm_of(m, max_norm, &norm));
     if (norm_p)
         *norm_p = (float)norm;
     factor = (double)max_norm / (norm + 1e-6);

@@ -369,47 +369,6 @@ tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *u
     return t.status == TUTTI_OK ? TUTTI_OK : tutti__fail_again((tutti_status)t.status, t.text);
 }
 
-typedef struct norm_job {
-    const tutti_optim *optim;
-    const float *p;
-    size_t n;
-    double *sums;
-} norm_job;
-
-static void square_part(void *arg, int64_t i, int member)
-{
-    const norm_job *t = arg;
-    const size_t first = (size_t)i * PART, left = t->n - first;
-    const tutti__flat_span span = {(float *)(uintptr_t)(t->p + first), left < PART ? left : PART};
-    tutti_stream *stream = t->optim->cx->stream;
-
-    (void)member;
-    (void)!stream->ops->flat->sum_squares(stream, &span, 1, &t->sums[i]); /* on the host: OK */
-}
-
-tutti_status tutti__optim_norm(const tutti_optim *optim, const float *p, size_t n, double *norm_p)
-{
-    const size_t parts = (n + PART - 1) / PART;
-    const tutti__flat_span span = {(float *)(uintptr_t)p, n};
-    tutti_stream *stream = optim->cx->stream;
-    double sum = 0;
-    norm_job t = {.optim = optim, .p = p, .n = n};
-
-    if (!optim->cx->device_ops->is_host) {
-        TUTTI_TRY(stream->ops->flat->sum_squares(stream, &span, 1, &sum));
-    } else {
-        t.sums = tutti__alloc((parts + 1) * sizeof *t.sums);
-        if (!t.sums)
-            return TUTTI_ERR_MEMORY;
-        tutti__parallel(optim->cx, square_part, &t, (int64_t)parts);
-        for (size_t i = 0; i < parts; i++)
-            sum += t.sums[i];
-        free(t.sums);
-    }
-    *norm_p = sqrt(sum);
-    return TUTTI_OK;
-}
-
 tutti_status tutti__optim_scratch(tutti_optim *optim, size_t n, float **p)
 {
     const tutti_ctx *cx = optim->cx;

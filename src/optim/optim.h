@@ -118,7 +118,13 @@ tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutt
 /* An elementwise update of a run, on the host by the context's threads; the bits are those of one thread. */
 tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *update,
                                       const tutti__flat_run *run);
-/* The L2 norm of n elements, with the same bits for any number of threads and place in memory. */
+/* *sum += the squares of all spans, on the host by the context's threads. A norm is computed by it alone: the bits depend
+ * neither on threads, nor on the layout of memory, nor on the division into spans and ranks (device/squares.h). */
+tutti_status tutti__add_squares(tutti_ctx *cx, const tutti__flat_span *spans, size_t n,
+                                tutti__squares *sum);
+/* *sum becomes the sum of all ranks' sums; size 0: there are none. */
+tutti_status tutti__add_peers_squares(const tutti_peers *peers, tutti__squares *sum);
+/* The L2 norm of n elements. */
 tutti_status tutti__optim_norm(const tutti_optim *optim, const float *p, size_t n, double *norm_p);
 /* Memory of the device for n elements, until the next call. */
 tutti_status tutti__optim_scratch(tutti_optim *optim, size_t n, float **p);

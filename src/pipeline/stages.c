@@ -128,10 +128,12 @@ static tutti_status count_all(tutti_pipeline *p, const char *name, const tutti_m
                               double *costs)
 {
     tutti__profile *profile = p->cx->profile;
+    tutti_model_opts whole = *opts;
     tutti_shape shape = TUTTI_SHAPE(1, opts->channels, opts->height, opts->width);
     tutti_dtype dtype = TUTTI_F32;
     tutti_status status = TUTTI_OK;
 
+    whole.parallel = NULL; /* its ranks need not count together */
     if (tutti__model_reads_tokens(name, opts)) {
         shape = TUTTI_SHAPE(1, opts->channels);
         dtype = TUTTI_I64;
@@ -139,7 +141,7 @@ static tutti_status count_all(tutti_pipeline *p, const char *name, const tutti_m
     for (int i = 0; i < p->n_blocks && status == TUTTI_OK; i++) {
         tutti_model *model;
 
-        status = tutti__model_new_part(&model, p->cx, name, opts, p->blocks[i].state, true);
+        status = tutti__model_new_part(&model, p->cx, name, &whole, p->blocks[i].state, true);
         if (status != TUTTI_OK)
             break;
         status = count(p, model, i, &shape, &dtype, &costs[i]);

@@ -31,6 +31,8 @@ typedef struct tutti__attention {
     int64_t mask_step; /* from a key to the next: 0 or 1 */
     float dropout;     /* probability; 0: none */
     uint32_t call;     /* of dropout in this step */
+    int64_t first_head,
+        all_heads; /* for dropout: of heads that are divided among ranks; 0: heads */
 } tutti__attention;
 
 /* How many keys query i sees: those from 0 on. */

@@ -43,6 +43,7 @@ typedef struct tutti__parameter {
     size_t index;   /* in its root, creation order */
     bool requires_grad;
     bool leading_rows;     /* a file may have more rows, of which these are the first: positions */
+    bool counted_by_peer;  /* another of the root's norm_peers has it too, and counts it in norms */
     float *grad;           /* row-major, in flat gradient memory; NULL until laid out */
     uint64_t grad_round;   /* == *round: grad holds contributions; else the next one overwrites */
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */

@@ -174,12 +174,10 @@ static int each_rank_holds_its_share_of_state(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Paused and clipped: the norm is of all shares, on every rank the same. */
+/* Paused and clipped: the norm is of all shares, with the bits of the norm of the whole. */
 static int accumulation_and_clipping_work_on_shares(tutti_group *group, void *arg)
 {
     trainer plain, zero, *both[] = {&plain, &zero};
-    double largest = 0;
-    tutti_flat flat[2];
 
     (void)arg;
     CHECK_0(trainer_new(&plain, group, MOMENTUM, false));
@@ -198,17 +196,9 @@ static int accumulation_and_clipping_work_on_shares(tutti_group *group, void *ar
             CHECK_OK(tutti_clip_grad_norm(t->module, 0.05f, &norms[i]));
             CHECK_OK(tutti_optim_step(t->optim));
         }
-        CHECK(fabsf(norms[0] - norms[1]) <= 1e-6f * norms[0] && norms[0] > 0.05f);
+        CHECK(norms[0] == norms[1] && norms[0] > 0.05f);
+        CHECK_0(check_same(plain.module, zero.module));
     }
-    CHECK_OK(tutti_module_flat(plain.module, &flat[0]));
-    CHECK_OK(tutti_module_flat(zero.module, &flat[1]));
-    for (int i = 0; i < 2; i++)
-        flat[i].parameters =
-            test_look(i ? zero.cx : plain.cx, flat[i].parameters, flat[i].n * sizeof(float));
-    for (size_t i = 0; i < flat[0].n; i++)
-        largest =
-            fmax(largest, fabs((double)flat[0].parameters[i] - (double)flat[1].parameters[i]));
-    CHECK(largest <= 1e-6);
     trainer_free(&plain);
     trainer_free(&zero);
     return 0;

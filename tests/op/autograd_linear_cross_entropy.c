@@ -96,7 +96,7 @@ static tutti_tensor *loss_of(stand *s, const options *o, tutti_tensor *x, tutti_
     if (o->how == IN_TWO)
         return tutti_cross_entropy_with(tutti_functional_linear(x, s->w.t, s->b.t), target,
                                         &entropy);
-    y = tutti__lazy_linear(tutti_reshape(x, TUTTI_SHAPE(1, ROWS, WIDTH)), s->w.t, s->b.t);
+    y = tutti__lazy_linear(tutti_reshape(x, TUTTI_SHAPE(1, ROWS, WIDTH)), s->w.t, s->b.t, NULL);
     if (o->how == OF_STORED_LAZY) {
         static float logits[ROWS * CLASSES];
 
@@ -257,7 +257,8 @@ static void other_readers_have_them_stored(void **state)
         tutti_step_begin(s.cx, NULL);
         x = tutti_input(s.cx, (tutti_array){s.x, TUTTI_SHAPE(ROWS, WIDTH), TUTTI_F32});
         target = tutti_input(s.cx, (tutti_array){s.target, TUTTI_SHAPE(ROWS), TUTTI_I64});
-        y = (lazy ? tutti__lazy_linear : tutti_functional_linear)(x, s.w.t, s.b.t);
+        y = lazy ? tutti__lazy_linear(x, s.w.t, s.b.t, NULL)
+                 : tutti_functional_linear(x, s.w.t, s.b.t);
         assert_int_equal(
             tutti_backward(tutti_add(tutti_cross_entropy(y, target), tutti_mean(tutti_square(y)))),
             TUTTI_OK);
@@ -272,7 +273,7 @@ static void other_readers_have_them_stored(void **state)
         tutti_tensor_read(
             tutti__lazy_linear(
                 tutti_input(s.cx, (tutti_array){s.x, TUTTI_SHAPE(ROWS, WIDTH), TUTTI_F32}), s.w.t,
-                s.b.t),
+                s.b.t, NULL),
             values[1]),
         TUTTI_OK);
     assert_memory_equal(values[0], values[1], sizeof values[0]);

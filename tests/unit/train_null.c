@@ -18,6 +18,7 @@ static tutti_stream *stream;
 static tutti_store *store;
 static tutti_pool *pool;
 static tutti_group *group;
+static tutti_mesh *mesh;
 static tutti_model *model;
 static tutti_trainer *trainer;
 static tutti_optim *optim;

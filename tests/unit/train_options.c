@@ -316,6 +316,15 @@ static tutti_status set_state(const tutti_scaler_state *o)
     return status;
 }
 
+static tutti_status make_mesh(const tutti_mesh_dimension *o)
+{
+    tutti_mesh_dimension all = *o;
+    tutti_mesh *mesh;
+
+    all.name = "data";
+    return tutti_mesh_new(&mesh, w.group, &all, 1);
+}
+
 static tutti_status make_store(const tutti_store_callbacks *o)
 {
     tutti_store *store;
@@ -380,6 +389,7 @@ static tutti_status make_own(const tutti_model_kind *o)
         &(tutti_model_opts){.channels = 1, .height = 1, .width = 1, .classes = 1, .kind = o});
 }
 
+ROW(mesh_dimension, make_mesh(o))
 ROW(sgd_opts, tutti_sgd_new(&optim, &w.root, o))
 ROW(adam_opts, tutti_adamw_new(&optim, &w.root, o))
 ROW(rmsprop_opts, tutti_rmsprop_new(&optim, &w.root, o))
@@ -461,6 +471,7 @@ ROW(metric, make_metric(o))
 
 /* clang-format off */
 #define ROWS(ROW) \
+    ROW(mesh_dimension) \
     ROW(sgd_opts) \
     ROW(adam_opts) \
     ROW(rmsprop_opts) \

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#define LANES 8
-
 static tutti_status fill(tutti_stream *stream, float *p, size_t n, float value)
 {
     (void)stream;
@@ -194,39 +192,7 @@ static tutti_status clamp(tutti_stream *stream, float *p, size_t n, float limit)
     return TUTTI_OK;
 }
 
-/* ---- Norms and checks of gradients ---- */
-
-TUTTI__CLONES
-static void add_squares(const float *restrict g, size_t n, double lanes[restrict LANES])
-{
-    double sum[LANES];
-    size_t i = 0;
-
-    for (int k = 0; k < LANES; k++)
-        sum[k] = lanes[k];
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            sum[k] += (double)g[i + (size_t)k] * (double)g[i + (size_t)k];
-    for (int k = 0; i < n; i++, k++)
-        sum[k] += (double)g[i] * (double)g[i];
-    for (int k = 0; k < LANES; k++)
-        lanes[k] = sum[k];
-}
-
-/* In eight lanes over all spans, so that the bits do not depend on the vectors' width. */
-static tutti_status sum_squares(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
-                                double *sum_p)
-{
-    double lanes[LANES] = {0};
-
-    (void)stream;
-    for (size_t i = 0; i < n; i++)
-        add_squares(spans[i].p, spans[i].n, lanes);
-    *sum_p = 0;
-    for (int k = 0; k < LANES; k++)
-        *sum_p += lanes[k];
-    return TUTTI_OK;
-}
+/* ---- Checks of gradients ---- */
 
 /* g *= factor; returns whether all were finite before. x * 0 is 0 for every finite x, else NaN. */
 TUTTI__CLONES
@@ -375,6 +341,57 @@ static inline int32_t largest_of(const float *x, size_t n, int32_t largest)
         largest = m > largest ? m : largest;
     }
     return largest;
+}
+
+/* Whole squares in each bin (squares.h) of up to TUTTI__SQUARES_BLOCK elements, for `top`; returns the largest element. */
+TUTTI__CLONES static int32_t add_squares(const float *x, size_t n, int top, int64_t sums[2])
+{
+    const uint64_t bits[2] = {TUTTI__SQUARES_MAGIC(top), TUTTI__SQUARES_MAGIC(top - 1)};
+    const double magic[2] = {double_of_bits(bits[0]), double_of_bits(bits[1])};
+    uint64_t high = 0, low = 0;
+    int32_t largest = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const int32_t m = magnitude(x[i]);
+        const double d = (double)x[i] * (double)x[i], whole = d + magic[0];
+
+        largest = m > largest ? m : largest;
+        high += bits_of(whole);
+        low += bits_of(d - (whole - magic[0]) + magic[1]);
+    }
+    sums[0] = (int64_t)(high - n * bits[0]);
+    sums[1] = (int64_t)(low - n * bits[1]);
+    return largest;
+}
+
+/* For the top bin so far, since it rarely rises: one pass, at the speed of memory. If it does, once more. */
+static void add_block(tutti__squares *sum, const float *x, size_t n)
+{
+    tutti__squares block = *sum;
+    int64_t sums[2];
+    int top;
+
+    do {
+        top = TUTTI__SQUARES_TOP(block.largest);
+        tutti__squares_raise(&block, (uint32_t)add_squares(x, n, top, sums));
+    } while (TUTTI__SQUARES_TOP(block.largest) != top);
+    for (int k = 0; k < 2; k++) {
+        block.high[k] = 0;
+        block.low[k] = sums[k];
+    }
+    tutti__squares_add(sum, &block);
+}
+
+static tutti_status sum_squares(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
+                                tutti__squares *sum)
+{
+    (void)stream;
+    for (size_t i = 0; i < n; i++)
+        for (size_t at = 0; at < spans[i].n; at += TUTTI__SQUARES_BLOCK)
+            add_block(sum, spans[i].p + at,
+                      spans[i].n - at < TUTTI__SQUARES_BLOCK ? spans[i].n - at
+                                                             : TUTTI__SQUARES_BLOCK);
+    return TUTTI_OK;
 }
 
 static inline double double_of(uint64_t s)

@@ -59,17 +59,19 @@ static tutti_status clamp(tutti_stream *stream, float *p, size_t n, float limit)
 }
 
 static tutti_status sum_squares(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
-                                double *sum_p)
+                                tutti__squares *sum)
 {
     const size_t parts = tutti__cuda_module()->flat->sum_squares_partial(spans, n);
-    double *p = stream->ops->alloc(stream->device, (parts + 1) * sizeof *p, false);
+    tutti__squares *p = stream->ops->alloc(stream->device, (parts + 1) * sizeof *p, false), more;
     tutti_status status;
 
     if (!p)
         return TUTTI_ERR_MEMORY;
     status = FLAT(stream, sum_squares, spans, n, p, p + parts);
     if (status == TUTTI_OK)
-        status = tutti__read(stream, sum_p, p + parts, sizeof *sum_p);
+        status = tutti__read(stream, &more, p + parts, sizeof more);
+    if (status == TUTTI_OK)
+        tutti__squares_add(sum, &more);
     stream->ops->free(stream->device, p);
     return status;
 }

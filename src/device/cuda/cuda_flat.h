@@ -25,11 +25,11 @@ typedef struct tutti__cuda_flat {
     tutti_status (*adagrad)(int device, void *stream, float *p, const float *g, float *sum,
                             size_t n, const tutti__adagrad *c);
     tutti_status (*clamp)(int device, void *stream, float *p, size_t n, float limit);
-    /* How many doubles `partial` of sum_squares has. */
+    /* How many elements `partial` of sum_squares has. */
     size_t (*sum_squares_partial)(const tutti__flat_span *spans, size_t n);
-    /* *sum = the sum of squares, in an order that depends on the spans' lengths only. The spans are read before it returns. */
+    /* *sum = the sum of squares. The spans are read before it returns. */
     tutti_status (*sum_squares)(int device, void *stream, const tutti__flat_span *spans, size_t n,
-                                double *partial, double *sum);
+                                tutti__squares *partial, tutti__squares *sum);
     /* Multiplies all by factor; *found = 1 if any was not finite before, else unchanged. */
     tutti_status (*unscale)(int device, void *stream, const tutti__flat_span *spans, size_t n,
                             float factor, int32_t *found);

@@ -355,9 +355,9 @@ static tutti_status flat_clamp(tutti_stream *stream, float *p, size_t n, float l
 }
 
 static tutti_status flat_sum_squares(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
-                                     double *sum_p)
+                                     tutti__squares *sum)
 {
-    OPENED(tutti__cpu_flat_ops.sum_squares(stream, spans, n, sum_p));
+    OPENED(tutti__cpu_flat_ops.sum_squares(stream, spans, n, sum));
 }
 
 static tutti_status flat_unscale(tutti_stream *stream, const tutti__flat_span *spans, size_t n,

@@ -22,7 +22,7 @@ typedef struct gpt2_block {
     tutti__projection attn_proj;
     tutti_module mlp;
     tutti__projection c_fc, mlp_proj;
-    int heads;
+    int heads, first_head, all_heads; /* of this rank, and of all */
     float dropout;
 } gpt2_block;
 
@@ -39,7 +39,10 @@ typedef struct gpt2 {
 
 static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 {
-    const tutti_attention_opts opts = {.is_causal = true, .dropout_p = m->dropout};
+    const tutti_attention_opts opts = {.is_causal = true,
+                                       .dropout_p = m->dropout,
+                                       .first_head = m->first_head,
+                                       .all_heads = m->all_heads};
     tutti_tensor *qkv = tutti__projection_forward(&m->c_attn, x);
 
     if (m->base.cx->kv_cache)
@@ -77,11 +80,13 @@ static void block_init(gpt2_block *m, tutti_module *parent, const tutti__languag
 
     tutti_module_init_child(&m->base, parent, NULL);
     tutti_module_set_forward(&m->base, block_forward);
-    m->heads = s->heads;
     m->dropout = dropout;
     tutti_layer_norm_init(&m->ln_1, &m->base, "ln_1", TUTTI_SHAPE(s->width));
     tutti_module_init_child(&m->attn, &m->base, "attn");
     tutti__projection_init(&m->c_attn, &m->attn, "c_attn", s->width, 3 * s->width, STD);
+    m->all_heads = s->heads;
+    m->heads =
+        tutti__parallel_heads(&m->base, m->c_attn.weight, "heads: gpt2", s->heads, &m->first_head);
     tutti__projection_init(&m->attn_proj, &m->attn, "c_proj", s->width, s->width, added);
     tutti_layer_norm_init(&m->ln_2, &m->base, "ln_2", TUTTI_SHAPE(s->width));
     m->ln_1.eps = m->ln_2.eps = EPS;
@@ -217,6 +222,14 @@ static bool block_xl(const tutti_model_opts *opts, int i, tutti_model_block *blo
     return block_of(48, i, block_p);
 }
 
+/* How its layers are divided among ranks. */
+static const tutti_parallel_rule plan[] = {
+    {.name = "transformer.wte,lm_head", .how = TUTTI_PARALLEL_VOCABULARY},
+    {.name = "transformer.h.*.attn.c_attn", .how = TUTTI_PARALLEL_COLUMNS, .parts = 3},
+    {.name = "transformer.h.*.mlp.c_fc", .how = TUTTI_PARALLEL_COLUMNS},
+    {.name = "transformer.h.*.c_proj", .how = TUTTI_PARALLEL_ROWS}};
+
+#define PLAN  .plan = plan, .n_plan = TUTTI__COUNT_OF(plan)
 #define SIZES (TUTTI_MODEL_TOKENS | TUTTI_MODEL_CONTEXT | TUTTI_MODEL_RECOMPUTE)
 
 const tutti_model_kind tutti__model_gpt2 = {
@@ -226,6 +239,7 @@ const tutti_model_kind tutti__model_gpt2 = {
     .forward = forward,
     .block = block,
     .sizes = SIZES | TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS,
+    PLAN,
 };
 
 const tutti_model_kind tutti__model_gpt2_medium = {
@@ -235,6 +249,7 @@ const tutti_model_kind tutti__model_gpt2_medium = {
     .forward = forward,
     .block = block_medium,
     .sizes = SIZES,
+    PLAN,
 };
 
 const tutti_model_kind tutti__model_gpt2_large = {
@@ -244,6 +259,7 @@ const tutti_model_kind tutti__model_gpt2_large = {
     .forward = forward,
     .block = block_large,
     .sizes = SIZES,
+    PLAN,
 };
 
 const tutti_model_kind tutti__model_gpt2_xl = {
@@ -253,4 +269,5 @@ const tutti_model_kind tutti__model_gpt2_xl = {
     .forward = forward,
     .block = block_xl,
     .sizes = SIZES,
+    PLAN,
 };

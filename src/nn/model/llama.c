@@ -20,6 +20,7 @@ typedef struct llama_layer {
     tutti_module mlp;
     tutti_linear gate_proj, up_proj, down_proj;
     tutti_norm input_layernorm, post_attention_layernorm;
+    int heads, kv_heads, first_head; /* of this rank */
     const struct llama *model;
 } llama_layer;
 
@@ -46,18 +47,23 @@ static void linear_init(tutti_linear *m, tutti_module *parent, const char *name,
 static tutti_tensor *attention(llama_layer *m, tutti_tensor *x)
 {
     const tutti__language_sizes *s = &m->model->sizes;
-    const tutti_attention_opts opts = {
-        .is_causal = true, .dropout_p = m->model->dropout, .kv_heads = s->kv_heads};
+    const tutti_attention_opts opts = {.is_causal = true,
+                                       .dropout_p = m->model->dropout,
+                                       .kv_heads = m->kv_heads,
+                                       .first_head = m->first_head,
+                                       .all_heads = s->heads};
     tutti_rope_opts rope = m->model->rope;
-    tutti_tensor *q = tutti_linear_forward(&m->q_proj, x);
-    tutti_tensor *k = tutti_linear_forward(&m->k_proj, x);
-    tutti_tensor *v = tutti_linear_forward(&m->v_proj, x);
+    tutti_tensor *q, *k, *v;
 
+    x = tutti__parallel_input(x, m->q_proj.weight); /* once for all three */
+    q = tutti_linear_forward(&m->q_proj, x);
+    k = tutti_linear_forward(&m->k_proj, x);
+    v = tutti_linear_forward(&m->v_proj, x);
     rope.position = tutti__kv_cache_length(m->base.cx);
-    q = tutti_rope(q, s->heads, &rope);
-    k = tutti_rope(k, s->kv_heads, &rope);
-    x = m->base.cx->kv_cache ? tutti__cached_attention(q, k, v, s->heads, s->kv_heads)
-                             : tutti_multi_head_attention(q, k, v, s->heads, &opts);
+    q = tutti_rope(q, m->heads, &rope);
+    k = tutti_rope(k, m->kv_heads, &rope);
+    x = m->base.cx->kv_cache ? tutti__cached_attention(q, k, v, m->heads, m->kv_heads)
+                             : tutti_multi_head_attention(q, k, v, m->heads, &opts);
     return tutti_linear_forward(&m->o_proj, x);
 }
 
@@ -77,6 +83,7 @@ static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)
 
     x = add_branch(m, &m->o_proj, x, y);
     y = tutti_norm_forward(&m->post_attention_layernorm, x);
+    y = tutti__parallel_input(y, m->gate_proj.weight);
     gate = tutti_silu(tutti_linear_forward(&m->gate_proj, y));
     y = tutti_mul(gate, tutti_linear_forward(&m->up_proj, y));
     return add_branch(m, &m->down_proj, x, tutti_linear_forward(&m->down_proj, y));
@@ -94,6 +101,10 @@ static void layer_init(llama_layer *m, const llama *model, tutti_module *parent,
     linear_init(&m->q_proj, &m->self_attn, "q_proj", s->width, s->width);
     linear_init(&m->k_proj, &m->self_attn, "k_proj", s->width, kv);
     linear_init(&m->v_proj, &m->self_attn, "v_proj", s->width, kv);
+    m->heads =
+        tutti__parallel_heads(&m->base, m->q_proj.weight, "heads: llama", s->heads, &m->first_head);
+    m->kv_heads =
+        tutti__parallel_heads(&m->base, m->k_proj.weight, "kv_heads: llama", s->kv_heads, NULL);
     linear_init(&m->o_proj, &m->self_attn, "o_proj", s->width, s->width);
     tutti_module_init_child(&m->mlp, &m->base, "mlp");
     linear_init(&m->gate_proj, &m->mlp, "gate_proj", s->width, ffn);
@@ -232,6 +243,13 @@ static bool block(const tutti_model_opts *opts, int i, tutti_model_block *block_
     return i <= last;
 }
 
+/* How its layers are divided among ranks. */
+static const tutti_parallel_rule plan[] = {
+    {.name = "model.embed_tokens,lm_head", .how = TUTTI_PARALLEL_VOCABULARY},
+    {.name = "model.layers.*.self_attn.o_proj,model.layers.*.mlp.down_proj",
+     .how = TUTTI_PARALLEL_ROWS},
+    {.name = "model.layers.*_proj", .how = TUTTI_PARALLEL_COLUMNS}};
+
 const tutti_model_kind tutti__model_llama = {
     .name = "llama",
     .bytes = sizeof(llama),
@@ -240,4 +258,6 @@ const tutti_model_kind tutti__model_llama = {
     .block = block,
     .sizes = TUTTI_MODEL_TOKENS | TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS |
              TUTTI_MODEL_KV_HEADS | TUTTI_MODEL_CONTEXT | TUTTI_MODEL_RECOMPUTE,
+    .plan = plan,
+    .n_plan = TUTTI__COUNT_OF(plan),
 };

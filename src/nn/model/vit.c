@@ -50,7 +50,8 @@ static void linear_init(tutti_linear *m, tutti_module *parent, const char *name,
 
 static tutti_tensor *attention(vit_layer *m, tutti_tensor *x)
 {
-    tutti_tensor *qkv = tutti_functional_linear(x, m->in_weight, m->in_bias);
+    tutti_tensor *qkv =
+        tutti_functional_linear(tutti__parallel_input(x, m->in_weight), m->in_weight, m->in_bias);
 
     qkv = tutti__add_adapter(qkv, x, m->in_weight);
     return tutti_linear_forward(&m->out,
@@ -81,13 +82,12 @@ static void layer_init(vit_layer *m, tutti_module *parent, int index, int64_t wi
     snprintf(name, sizeof name, "encoder_layer_%d", index);
     tutti_module_init_child(&m->base, parent, name);
     tutti_module_set_forward(&m->base, layer_forward);
-    m->heads = heads;
     tutti_layer_norm_init(&m->ln_1, &m->base, "ln_1", TUTTI_SHAPE(width));
     tutti_module_init_child(&m->attention, &m->base, "self_attention");
     m->in_weight =
-        tutti_parameter_new(&m->attention, "in_proj_weight", TUTTI_SHAPE(3 * width, width),
-                            TUTTI_INIT_UNIFORM, glorot(width, 3 * width));
-    tutti__set_adaptable(m->in_weight, TUTTI__OUT_IN);
+        tutti__parameter_make(&m->attention, "in_proj_weight", TUTTI_SHAPE(3 * width, width),
+                              TUTTI_INIT_UNIFORM, glorot(width, 3 * width), TUTTI__OUT_IN, NULL);
+    m->heads = tutti__parallel_heads(&m->base, m->in_weight, "heads: vit", heads, NULL);
     m->in_bias = tutti_parameter_new(&m->attention, "in_proj_bias", TUTTI_SHAPE(3 * width),
                                      TUTTI_INIT_ZEROS, 0);
     tutti_linear_init_with(
@@ -216,6 +216,15 @@ static void init_b_16(tutti_module *module, const tutti_model_opts *opts)
     init_with(module, opts, 12, 768, 12, 16);
 }
 
+/* How its layers are divided among ranks. */
+static const tutti_parallel_rule plan[] = {
+    {.name = "encoder.layers.*.self_attention.in_proj_*",
+     .how = TUTTI_PARALLEL_COLUMNS,
+     .parts = 3},
+    {.name = "encoder.layers.*.self_attention.out_proj", .how = TUTTI_PARALLEL_ROWS},
+    {.name = "encoder.layers.*.mlp.0", .how = TUTTI_PARALLEL_COLUMNS},
+    {.name = "encoder.layers.*.mlp.3", .how = TUTTI_PARALLEL_ROWS}};
+
 const tutti_model_kind tutti__model_vit = {
     .name = "vit",
     .bytes = sizeof(vit),
@@ -224,6 +233,8 @@ const tutti_model_kind tutti__model_vit = {
     .block = block,
     .sizes = TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS | TUTTI_MODEL_PATCH |
              TUTTI_MODEL_RECOMPUTE,
+    .plan = plan,
+    .n_plan = TUTTI__COUNT_OF(plan),
 };
 
 const tutti_model_kind tutti__model_vit_b_16 = {
@@ -234,4 +245,6 @@ const tutti_model_kind tutti__model_vit_b_16 = {
     .block = block,
     .channels = 3,
     .sizes = TUTTI_MODEL_RECOMPUTE,
+    .plan = plan,
+    .n_plan = TUTTI__COUNT_OF(plan),
 };

@@ -19,6 +19,7 @@ typedef struct attributes {
     bool causal, lower_right, grouped;
     float scale, dropout; /* scale 0: 1 / sqrt(D) */
     uint32_t call;
+    int first_head, all_heads;
 } attributes;
 
 enum { Q, K, V, MASK, SOURCES };
@@ -201,7 +202,11 @@ static tutti__attention attention_of(const tutti_op_args *p)
     const attributes *a = p->attributes;
     const tutti_shape scores = scores_of(p, p->shape);
     const tutti_tensor *mask = p->sources[MASK];
-    tutti__attention c = {.dropout = a->dropout, .call = a->call, .causal = a->causal};
+    tutti__attention c = {.dropout = a->dropout,
+                          .call = a->call,
+                          .causal = a->causal,
+                          .first_head = a->first_head,
+                          .all_heads = a->all_heads};
 
     (a->heads ? place_columns : place_dimensions)(&c, p, p->shape);
     c.scale =
@@ -239,7 +244,9 @@ void tutti__attention_dropout(const tutti_ctx *cx, const tutti__attention *a, in
                               int64_t from, float *factor, int64_t n)
 {
     const float scale = a->dropout < 1 ? 1 / (1 - a->dropout) : 0;
-    const int64_t block = row * ((a->keys + 3) / 4) + from / 4;
+    const int64_t h = row / a->queries, others = a->all_heads > 0 ? a->all_heads - a->heads : 0;
+    const int64_t whole_row = row + (h / a->heads * others + a->first_head) * a->queries;
+    const int64_t block = whole_row * ((a->keys + 3) / 4) + from / 4;
     const tutti__philox_counter counter = {
         {(uint32_t)cx->step, (uint32_t)cx->shard, a->call, (uint32_t)block}};
     uint32_t words[256];
@@ -604,9 +611,17 @@ static tutti_tensor *run(const tutti__op *op, tutti_tensor **src, attributes a,
         return NULL;
     if (TUTTI__CHECK_RESERVED(tutti_attention_opts, opts) != TUTTI_OK)
         return tutti__poisoned(cx, TUTTI_ERR_ARG);
+    if (o.first_head < 0 || o.all_heads < 0 || (o.first_head > 0 && o.first_head >= o.all_heads))
+        return tutti__poisoned(
+            cx,
+            tutti__fail(TUTTI_ERR_ARG,
+                        "%s: first_head is %d of all_heads %d; expected one of them, or 0 and 0",
+                        op->plain.name, o.first_head, o.all_heads));
     a.causal = o.is_causal || o.causal_lower_right;
     a.lower_right = o.causal_lower_right;
     a.scale = o.scale;
+    a.first_head = o.first_head;
+    a.all_heads = o.all_heads;
     a.dropout = cx->eval && o.dropout_p >= 0 && o.dropout_p <= 1 ? 0 : o.dropout_p;
     a.call = a.dropout > 0 ? cx->dropout_calls++ : 0;
     src[MASK] = added_mask(o.attn_mask);

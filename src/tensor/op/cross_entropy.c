@@ -419,17 +419,12 @@ static tutti_status cross_entropy_backward(tutti__node *n)
 static tutti_tensor *without_logits(const tutti_tensor *logits, tutti_tensor *labels,
                                     const tutti_cross_entropy_opts *o)
 {
-    tutti_tensor *x, *weight, *bias;
+    tutti__logits_sources of;
 
-    if (!tutti__vocabulary_logits_of(logits, &x, &weight, &bias) || logits->shape.n != 2 ||
-        !labels || labels->dtype != TUTTI_I64 || o->weight || o->reduction == TUTTI_REDUCTION_NONE)
+    if (!tutti__vocabulary_logits_of(logits, &of) || logits->shape.n != 2 || !labels ||
+        labels->dtype != TUTTI_I64 || o->weight || o->reduction == TUTTI_REDUCTION_NONE)
         return NULL;
-    return tutti_linear_cross_entropy(
-        x, weight, bias, labels,
-        &(tutti_linear_cross_entropy_opts){.label_smoothing = o->label_smoothing,
-                                           .has_ignore_index = o->has_ignore_index,
-                                           .ignore_index = o->ignore_index,
-                                           .reduction = o->reduction});
+    return tutti__logits_cross_entropy(&of, labels, o);
 }
 
 tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,

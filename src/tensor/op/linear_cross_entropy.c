@@ -10,17 +10,15 @@
  * dw in place of that for all logits. Chunks follow from the shapes, and a row belongs to one job: the bits do not depend on the
  * number of threads.
  *
+ * If ranks have parts of the classes (vocabulary_logits.h), each has its logits of a chunk, and all of them the few numbers of a row
+ * from which loss and gradients follow. dx is then what this rank's classes give to it.
+ *
  * On devices whose memory the host cannot read, a kernel takes the rows of a chunk; where the kernels have none, of probabilities, and of
  * losses that are not reduced, it is the linear operation and cross entropy. */
-#include "tensor/op/vocabulary_logits.h"
+#include "tensor/op/logit_rows.h"
 
 #include "base/half.h"
-#include "base/real_f32.h"
-#include "tensor/op/class_loss.h"
-#include "tensor/op/softmax.h"
 #include "tensor/parallel.h"
-
-#include <string.h>
 
 /* Logits of a chunk: the fewer rows, the more often all weights are read from memory. */
 #define CHUNK ((int64_t)16 << 20)
@@ -29,6 +27,7 @@
 typedef struct attributes {
     tutti__class_loss loss; /* first: class_loss.h reads it */
     int64_t chunk_rows;
+    const tutti__divided_classes *divided; /* NULL: this rank has all classes */
 } attributes;
 
 /* What forward keeps: g of the only chunk, or the gradients, for the loss's gradient 1. */
@@ -53,11 +52,17 @@ static int64_t rows_of_chunk(const attributes *a, int64_t rows, int64_t classes)
     return (rows + n - 1) / n; /* nearly as many in each */
 }
 
+/* Of all ranks. */
+static int64_t all_classes(const attributes *a, const tutti_tensor *weight)
+{
+    return a->divided ? a->divided->classes : weight->shape.d[0];
+}
+
 static tutti_status check_target(const tutti_op_args *p)
 {
     const attributes *a = p->attributes;
     const tutti_tensor *x = p->sources[0], *target = p->sources[2];
-    const int64_t classes = p->sources[1]->shape.d[0], *label;
+    const int64_t classes = all_classes(a, p->sources[1]), *label;
     tutti_shape leading = x->shape;
 
     leading.n--;
@@ -99,115 +104,6 @@ static tutti_status lce_shape(const tutti_op_args *p, tutti_shape *loss, tutti_d
     return check_target(p);
 }
 
-/* ---- The rows of a chunk ------------------------------------------------------------------------------------- */
-
-typedef struct chunk {
-    tutti_ctx *cx;
-    const attributes *a;
-    const int64_t *label; /* of its first row */
-    tutti_tensor *logits;
-    int64_t classes, in_job, rows;
-    bool gradients; /* wanted in place of the logits */
-    double divisor;
-    double *loss;       /* of each row */
-    float *device_loss; /* the same in a device's memory; else NULL */
-    float *wide;        /* a row in F32 for each thread, if the logits have 16 bits */
-} chunk;
-
-TUTTI__CLONES static void exps(float *x, int64_t n, float minus)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = tutti__exp_f32(x[i] - minus);
-}
-
-TUTTI__CLONES static void scale_and_add(float *x, int64_t n, float scale, float add)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = x[i] * scale + add;
-}
-
-/* The loss of a row of logits, which become their gradient. */
-static double row_loss(const chunk *c, float *x, int64_t label)
-{
-    const int64_t n = c->classes;
-    const double smoothing = (double)c->a->loss.how.label_smoothing;
-    const double all = smoothing > 0 ? tutti__sum(x, n) : 0, own = (double)x[label];
-    const float largest = tutti__largest_of(x, n);
-    double sum, log_sum;
-
-    exps(x, n, largest);
-    sum = tutti__sum(x, n);
-    log_sum = (double)largest + tutti__log(sum);
-    if (c->gradients) {
-        scale_and_add(x, n, (float)(1 / (sum * c->divisor)),
-                      (float)(-smoothing / ((double)n * c->divisor)));
-        x[label] = (float)((double)x[label] - (1 - smoothing) / c->divisor);
-    }
-    return (1 - smoothing) * (log_sum - own) +
-           (smoothing > 0 ? smoothing * (log_sum - all / (double)n) : 0);
-}
-
-static void row_of_chunk(const chunk *c, int64_t i, int member)
-{
-    const int64_t n = c->classes;
-    const bool half = c->logits->dtype != TUTTI_F32;
-    const size_t bytes = (size_t)n * tutti_dtype_size(c->logits->dtype);
-    void *row = (char *)c->logits->data + (size_t)i * bytes;
-    float *x = half ? c->wide + member * n : row;
-
-    if (c->label[i] == c->a->loss.how.ignore_index) {
-        c->loss[i] = 0;
-        if (c->gradients)
-            memset(row, 0, bytes);
-        return;
-    }
-    if (half)
-        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
-    c->loss[i] = row_loss(c, x, c->label[i]);
-    if (half && c->gradients)
-        tutti__half_from_f32(row, x, (size_t)n, c->logits->dtype);
-}
-
-static void rows_job(void *arg, int64_t job, int member)
-{
-    const chunk *c = arg;
-    const int64_t end = (job + 1) * c->in_job < c->rows ? (job + 1) * c->in_job : c->rows;
-
-    for (int64_t i = job * c->in_job; i < end; i++)
-        row_of_chunk(c, i, member);
-}
-
-#define JOB ((int64_t)1 << 14) /* logits of a job, at least */
-
-/* The same in a device's memory. */
-static tutti_status device_rows(const chunk *c)
-{
-    const tutti__label_rows a = {.rows = c->rows,
-                                 .classes = c->classes,
-                                 .ignore_index = c->a->loss.how.ignore_index,
-                                 .label_smoothing = c->a->loss.how.label_smoothing,
-                                 .gradients = c->gradients,
-                                 .divisor = c->divisor};
-
-    return c->cx->f32_kernels->label_rows(c->logits, c->label, c->device_loss, &a);
-}
-
-static tutti_status run_rows(chunk *c)
-{
-    if (c->device_loss)
-        return device_rows(c);
-
-    c->in_job = (JOB + c->classes - 1) / c->classes;
-    if (c->logits->dtype != TUTTI_F32 && !c->wide) {
-        c->wide =
-            tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
-        if (!c->wide)
-            return TUTTI_ERR_MEMORY;
-    }
-    tutti__parallel(c->cx, rows_job, c, (c->rows + c->in_job - 1) / c->in_job);
-    return TUTTI_OK;
-}
-
 /* ---- Forward ------------------------------------------------------------------------------------------------- */
 
 typedef struct pass {
@@ -216,7 +112,7 @@ typedef struct pass {
     const char *x; /* row-major */
     int64_t rows, width, in_chunk;
     size_t row_bytes; /* of x */
-    chunk c;
+    tutti__logit_rows c;
     saved_gradients *saved; /* NULL: only the loss */
 } pass;
 
@@ -273,7 +169,7 @@ static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
     y->layout = NULL;
     p->c.logits = y;
     p->c.rows = rows;
-    TUTTI_TRY(run_rows(&p->c));
+    TUTTI_TRY(tutti__logit_rows_run(&p->c));
     p->c.label += rows;
     if (p->c.device_loss)
         p->c.device_loss += rows;
@@ -361,6 +257,7 @@ static tutti_status lce_forward(tutti__node *n)
 {
     const attributes *a = n->attributes;
     const int64_t rows = rows_of(n->src[0]), classes = n->src[1]->shape.d[0];
+    const int size = a->divided ? a->divided->peers->size : 1;
     const bool is_host = n->cx->device_ops->is_host;
     void *loss = tutti__operation_memory(n->cx, (size_t)rows * sizeof(double));
     const void *x;
@@ -368,9 +265,10 @@ static tutti_status lce_forward(tutti__node *n)
               .kernels = n->cx->kernels,
               .rows = rows,
               .width = n->src[1]->shape.d[1],
-              .in_chunk = rows_of_chunk(a, rows, classes),
+              .in_chunk = rows_of_chunk(a, rows, (all_classes(a, n->src[1]) + size - 1) / size),
               .c = {.cx = n->cx,
-                    .a = a,
+                    .how = &a->loss.how,
+                    .divided = a->divided,
                     .label = is_host ? n->src[2]->host : n->src[2]->data,
                     .classes = classes,
                     .loss = is_host ? loss : NULL,
@@ -383,6 +281,7 @@ static tutti_status lce_forward(tutti__node *n)
     p.x = x;
     p.row_bytes = (size_t)p.width * tutti_dtype_size(n->src[0]->dtype);
     TUTTI_TRY(prepare_gradients(&p));
+    TUTTI_TRY(tutti__logit_rows_prepare(&p.c, p.in_chunk));
     for (int64_t from = 0; from < rows; from += p.in_chunk)
         TUTTI_TRY(run_chunk(&p, from, rows - from < p.in_chunk ? rows - from : p.in_chunk));
     return sum_up(&p, loss, is_host ? NULL : loss);
@@ -595,9 +494,8 @@ static bool in_chunks(const tutti_tensor *x, const tutti_tensor *target,
            (o->reduction == TUTTI_REDUCTION_MEAN || o->reduction == TUTTI_REDUCTION_SUM);
 }
 
-tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
-                                         tutti_tensor *target,
-                                         const tutti_linear_cross_entropy_opts *opts)
+static tutti_tensor *run_chunks(const tutti__logits_sources *of, tutti_tensor *target,
+                                const tutti_linear_cross_entropy_opts *o)
 {
     static const tutti__op op = {.plain = {.name = "linear_cross_entropy",
                                            .shape = lce_shape,
@@ -607,11 +505,36 @@ tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, 
                                  .forward = lce_forward,
                                  .backward = lce_backward,
                                  .flops = lce_flops};
+    const attributes a = {{{(float)tutti__or((double)o->label_smoothing, 0),
+                            o->has_ignore_index ? o->ignore_index : TUTTI__IGNORED_BY_DEFAULT},
+                           o->reduction},
+                          o->chunk_rows,
+                          of->divided};
+
+    return tutti__op_run(&op, (tutti_tensor *[]){of->x, of->weight, target, of->bias}, 4, &a,
+                         sizeof a);
+}
+
+tutti_tensor *tutti__logits_cross_entropy(const tutti__logits_sources *of, tutti_tensor *target,
+                                          const tutti_cross_entropy_opts *o)
+{
+    const tutti_linear_cross_entropy_opts opts = {.label_smoothing = o->label_smoothing,
+                                                  .has_ignore_index = o->has_ignore_index,
+                                                  .ignore_index = o->ignore_index,
+                                                  .weight = o->weight,
+                                                  .reduction = o->reduction};
+
+    if (!of->divided)
+        return tutti_linear_cross_entropy(of->x, of->weight, of->bias, target, &opts);
+    return in_chunks(of->x, target, &opts) ? run_chunks(of, target, &opts) : NULL;
+}
+
+tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
+                                         tutti_tensor *target,
+                                         const tutti_linear_cross_entropy_opts *opts)
+{
     const tutti_linear_cross_entropy_opts o = opts ? *opts : (tutti_linear_cross_entropy_opts){0};
-    const attributes a = {{{(float)tutti__or((double)o.label_smoothing, 0),
-                            o.has_ignore_index ? o.ignore_index : TUTTI__IGNORED_BY_DEFAULT},
-                           o.reduction},
-                          o.chunk_rows};
+    const tutti__logits_sources of = {x, weight, bias, NULL};
 
     if (x && TUTTI__CHECK_RESERVED(tutti_linear_cross_entropy_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);
@@ -622,5 +545,5 @@ tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, 
                                                              .ignore_index = o.ignore_index,
                                                              .weight = o.weight,
                                                              .reduction = o.reduction});
-    return tutti__op_run(&op, (tutti_tensor *[]){x, weight, target, bias}, 4, &a, sizeof a);
+    return run_chunks(&of, target, &o);
 }

@@ -31,6 +31,24 @@ static tutti_status check_shards(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+/* Keys that divide a model among ranks. */
+static tutti_status check_layout(const tutti__train_config *c)
+{
+    const char *name = c->pipeline > 1 ? "pipeline" : "tensor";
+
+    if (c->pipeline > 1)
+        return tutti__fail(TUTTI_ERR_ARG, "pipeline %lld: not in this build; use pipeline=1",
+                           (long long)c->pipeline);
+    if (c->tensor == 1)
+        return TUTTI_OK;
+    if (c->shards > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: with shards any rank computes any shard alone, and %s=%lld divides "
+                           "a model among ranks; use %s=1 or shards=0",
+                           name, name, (long long)c->tensor, name);
+    return TUTTI_OK;
+}
+
 static tutti_status check_augmentation(const tutti__train_config *c, const tutti__parts *parts)
 {
     const char *name = c->mixup > 0 ? "mixup" : "cutmix";
@@ -94,6 +112,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     int64_t first, last;
 
     TUTTI_TRY(check_shards(c));
+    TUTTI_TRY(check_layout(c));
     TUTTI_TRY(tutti__config_check_optim(c));
     TUTTI_TRY(tutti__config_check_language(c, parts->model));
     TUTTI_TRY(check_best(c));

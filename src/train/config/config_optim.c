@@ -95,6 +95,12 @@ static tutti_status check_optimizer(const tutti__train_config *c)
             "zero: optimizer=%s updates whole parameters, which zero=1 divides over "
             "the ranks; use zero=0, or optimizer=sgd, adam, adamw, rmsprop or adagrad",
             o);
+    if (c->tensor > 1 && tutti__word_in("lamb muon", o))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor: optimizer=%s updates whole parameters, which tensor=%lld "
+                           "divides over the ranks; use tensor=1, or optimizer=sgd, adam, adamw, "
+                           "rmsprop or adagrad",
+                           o, (long long)c->tensor);
     return c->clip_grad_value > 0 && c->clip_grad_norm > 0
                ? tutti__fail(TUTTI_ERR_ARG, "clip_grad_value: clip_grad_norm is set too; use one")
                : TUTTI_OK;

@@ -119,6 +119,24 @@ static void print_adapters(tutti__train_run *run)
         grouped(trained, text), 100 * (double)trained / (double)tutti_module_count(m));
 }
 
+/* How ranks are divided, if not by samples alone. */
+static void print_layout(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+    const int data = tutti__session_data_size(s);
+
+    if (!s->mesh)
+        return;
+    tutti__progress_say(&run->progress,
+                        "tensor %d: each layer is divided among %d ranks; %d batch%s a step",
+                        tutti_mesh_size(s->mesh, "tensor"), tutti_mesh_size(s->mesh, "tensor"),
+                        data, data == 1 ? "" : "es");
+    if (s->task.kind->is_language_modeling && s->config->sample_tokens > 0)
+        tutti__progress_say(&run->progress,
+                            "no texts after evaluations, as no rank has all of the model: "
+                            "tutti generate writes them from a checkpoint");
+}
+
 void tutti__run_header(tutti__train_run *run)
 {
     const tutti__session *s = &run->session;
@@ -148,6 +166,7 @@ void tutti__run_header(tutti__train_run *run)
                         !tutti__dataset_has_images(s->data.train) ? ""
                         : c->augment                              ? ", augment on"
                                                                   : ", augment off");
+    print_layout(run);
     print_adapters(run);
     print_device(run);
     if (!c->deterministic && s->cx->device.kind != TUTTI_CUDA)

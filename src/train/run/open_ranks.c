@@ -31,7 +31,7 @@ static tutti_status resume(tutti__train_run *run)
 {
     tutti_status status = tutti__resume_apply(&run->resume);
 
-    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(run->session.group, status);
+    return status == TUTTI_OK ? TUTTI_OK : tutti__session_fail_alone(&run->session, status);
 }
 
 /* A mismatch has the same message on all ranks. */
@@ -50,6 +50,7 @@ tutti_status tutti__ranks_open(tutti__train_run *run)
     TUTTI_TRY(tutti__session_open_group(s));
     tutti__progress_init(&run->progress, s->rank == 0 ? stdout : NULL, s->config->progress);
     TUTTI_TRY(tutti__fail_together(s->group, tutti__same_config(s->group, s->config)));
+    TUTTI_TRY(tutti__fail_together(s->group, tutti__session_open_mesh(s)));
     TUTTI_TRY(tutti__core_share_find(s->group, &s->cores));
     TUTTI_TRY(tutti__fail_together(s->group, open_alone(run)));
     TUTTI_TRY(tutti__fail_together(s->group, tutti__session_same_data(s)));

@@ -9,7 +9,8 @@ static tutti_status exchange(tutti__train_run *run)
     tutti__position *p = &run->position;
     double sums[3] = {s->step.loss.sum, s->step.loss.n, s->step.images};
 
-    TUTTI_TRY(tutti_all_reduce(s->group, TUTTI_BUF(sums, 3, TUTTI_F64), TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(tutti__session_data_group(s), TUTTI_BUF(sums, 3, TUTTI_F64),
+                               TUTTI_SUM, NULL));
     s->step.loss = (tutti__mean){0, 0};
     s->step.images = 0;
     p->log_loss.sum += sums[0];
@@ -35,7 +36,8 @@ static tutti_status compute(tutti__session *s, tutti_batch *batch, uint64_t begi
     sums[1] = s->step.loss.n;
     s->step.loss.sum += before.sum;
     s->step.loss.n += before.n;
-    TUTTI_TRY(tutti_all_reduce(s->group, TUTTI_BUF(sums, 2, TUTTI_F64), TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(tutti__session_data_group(s), TUTTI_BUF(sums, 2, TUTTI_F64),
+                               TUTTI_SUM, NULL));
     s->step.mean_loss = sums[0] / sums[1];
     return TUTTI_OK;
 }
@@ -103,7 +105,7 @@ static tutti_status work(tutti__train_run *run)
     status = tutti__run_loop(run);
     tutti__progress_clear(&run->progress);
     if (status != TUTTI_OK && !run->session.reported)
-        tutti__fail_alone(run->session.group, status);
+        tutti__session_fail_alone(&run->session, status);
     return status;
 }
 

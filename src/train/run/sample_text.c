@@ -84,7 +84,7 @@ void tutti__run_sample(tutti__train_run *run)
     struct tutti__sampler *sampler = run->sampler;
     tutti_status status = TUTTI_OK;
 
-    if (!s->task.kind->is_language_modeling || s->config->sample_tokens == 0)
+    if (!s->task.kind->is_language_modeling || s->config->sample_tokens == 0 || s->mesh)
         return;
     if (!sampler) {
         sampler = run->sampler = tutti__alloc(sizeof *sampler);

@@ -6,9 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Keys that say how a step is divided among ranks. */
+static bool is_layout(int key)
+{
+    return key == TUTTI__KEY_OF_zero || key == TUTTI__KEY_OF_tensor ||
+           key == TUTTI__KEY_OF_pipeline ||
+           key == TUTTI__KEY_OF_shards; /* allowed, as another number of ranks is */
+}
+
 /* Keys about paths, output, and distribution of work: the result is the same, at most to rounding. */
 static bool is_free(int key, const tutti__train_config *config, const json_t *keys)
 {
+    if (is_layout(key))
+        return true;
     switch (key) {
     case TUTTI__KEY_OF_model_file:
     case TUTTI__KEY_OF_data_file:
@@ -21,7 +31,6 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_recompute:
     case TUTTI__KEY_OF_find_unused:
     case TUTTI__KEY_OF_static_graph:
-    case TUTTI__KEY_OF_zero:
     case TUTTI__KEY_OF_threads:
     case TUTTI__KEY_OF_run_dir:
     case TUTTI__KEY_OF_checkpoint_every:
@@ -50,7 +59,6 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_profile:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:
-    case TUTTI__KEY_OF_shards: /* allowed, as another number of ranks is */
         return true;
     case TUTTI__KEY_OF_grad_accumulation: /* of another number of ranks, for as many tokens */
         return config->tokens_per_step > 0;

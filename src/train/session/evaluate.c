@@ -142,7 +142,8 @@ static tutti_status compute_parts(tutti__session *s, const tutti__evaluation *e,
 static size_t rounds_of(const tutti__session *s)
 {
     const size_t shards = (size_t)s->shards;
-    const size_t size = (size_t)s->size, batch = (size_t)s->config->batch_size;
+    const size_t size = (size_t)tutti__session_data_size(s);
+    const size_t batch = (size_t)s->config->batch_size;
     const size_t share = (tutti_dataset_describe(s->data.test).count + size - 1) / size;
 
     if (shards > 0)
@@ -184,7 +185,7 @@ static tutti_status do_round(tutti__session *s, const tutti__evaluation *e, size
 static tutti_status evaluate_share(tutti__session *s, const tutti__evaluation *e)
 {
     const size_t rounds = rounds_of(s), count = tutti_dataset_describe(s->data.test).count;
-    const size_t each = (size_t)s->size * (size_t)s->config->batch_size;
+    const size_t each = (size_t)tutti__session_data_size(s) * (size_t)s->config->batch_size;
     rooms memory = {.outputs = {NULL, 0}};
     tutti_status status = TUTTI_OK;
     bool more = true;
@@ -208,5 +209,5 @@ tutti_status tutti__evaluate(tutti__session *s, const tutti__evaluation *e)
     tutti__tally_clear(e->tally);
     tutti_loader_set_epoch(s->data.test_loader, 0);
     TUTTI_TRY(evaluate_share(s, e));
-    return s->stop.stopping ? TUTTI_OK : tutti__tally_sum(e->tally, s->group);
+    return s->stop.stopping ? TUTTI_OK : tutti__tally_sum(e->tally, tutti__session_data_group(s));
 }

@@ -90,7 +90,8 @@ tutti_status tutti__session_open_test(tutti__session *s, const char *split)
     opts = loader_opts(s, s->data.test);
     opts.no_padding = true;
     opts.augmentation = &(tutti_augment_opts){.own = own->augment, .self = own->self};
-    return tutti_loader_new(&s->data.test_loader, s->data.test, s->group, &opts);
+    return tutti_loader_new(&s->data.test_loader, s->data.test, tutti__session_data_group(s),
+                            &opts);
 }
 
 static bool same_fields(const tutti_dataset_info *a, const tutti_dataset_info *b)
@@ -204,7 +205,8 @@ static tutti_status open_data(tutti__session *s)
     opts.shuffle = true;
     opts.augment = c->augment;
     opts.augmentation = &augmentation;
-    return tutti_loader_new(&s->data.train_loader, s->data.train, s->group, &opts);
+    return tutti_loader_new(&s->data.train_loader, s->data.train, tutti__session_data_group(s),
+                            &opts);
 }
 
 /* Threads of kernels: as asked, else this rank's share of the cores that it may use. */
@@ -291,6 +293,17 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
                               : "a language model (gpt2), or other data");
 }
 
+static tutti_status divide_layers(tutti__session *s, tutti_device device, tutti_model_opts *opts)
+{
+    if (device.kind != TUTTI_CPU || strcmp(s->config->device, "strict") == 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "tensor: layers can be divided among ranks on the CPU only; use "
+                           "device=cpu or tensor=1");
+    s->tensor = tutti_group_peers(tutti_mesh_group(s->mesh, "tensor"));
+    opts->parallel = &s->tensor;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__session_open_model(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
@@ -312,6 +325,8 @@ tutti_status tutti__session_open_model(tutti__session *s)
     model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
+    if (tutti_mesh_size(s->mesh, "tensor") > 1)
+        TUTTI_TRY(divide_layers(s, device, &model_opts));
     TUTTI_TRY(pin(s));
     TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));
     TUTTI_TRY(tutti__loss_open(&s->loss, s->cx));
@@ -423,10 +438,11 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
     const tutti_ddp_opts opts = tutti__session_ddp_opts(s);
+    tutti_group *group = tutti__session_data_group(s);
 
     if (c->sync_bn)
-        tutti_convert_sync_batch_norm(s->module, s->group);
-    TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, s->group, &opts));
+        tutti_convert_sync_batch_norm(s->module, group);
+    TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, group, &opts));
     return c->zero ? tutti_zero_new(&s->zero, s->ddp) : TUTTI_OK;
 }
 
@@ -489,6 +505,7 @@ void tutti__session_close(tutti__session *s)
     tutti__loss_close(&s->loss);
     tutti_ctx_free(s->cx);
     free(s->loss_weights.value);
+    tutti_mesh_free(s->mesh);
     if (!s->elastic)
         tutti_group_free(s->group);
 }

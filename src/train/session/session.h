@@ -57,8 +57,10 @@ enum {
 typedef struct tutti__session {
     tutti__train_config *config;
     const tutti__parts *parts; /* the resolved model and data */
-    tutti_group *group;
+    tutti_group *group;        /* all ranks */
+    tutti_mesh *mesh; /* its dimensions pipeline, data and tensor; NULL: all ranks differ in data */
     tutti_elastic *elastic; /* NULL: fixed ranks. Else it owns group and ddp */
+    tutti_peers tensor;     /* of the mesh's dimension; size 0: layers are whole */
     int rank, size, local_rank;
     int shards; /* of a step; 0: one per rank */
     tutti__core_share cores;
@@ -82,16 +84,37 @@ typedef struct tutti__session {
     bool reported;       /* a failure was reported, on all ranks */
 } tutti__session;
 
+/* Ranks that have a whole model among them compute the same samples. Those at this rank's place in their models, with other
+ * samples: gradients are averaged over them. */
+static inline tutti_group *tutti__session_data_group(const tutti__session *s)
+{
+    return s->mesh ? tutti_mesh_group(s->mesh, "data") : s->group;
+}
+
+static inline int tutti__session_data_size(const tutti__session *s)
+{
+    return s->mesh ? tutti_mesh_size(s->mesh, "data") : s->size;
+}
+
+static inline int tutti__session_data_rank(const tutti__session *s)
+{
+    return s->mesh ? tutti_mesh_rank(s->mesh, "data") : s->rank;
+}
+
 /* Among how many ranks or shards the samples of a step are divided. */
 static inline int tutti__session_shares(const tutti__session *s)
 {
-    return s->shards > 0 ? s->shards : s->size;
+    return s->shards > 0 ? s->shards : tutti__session_data_size(s);
 }
 
 /* ---- open_session.c: its parts, in this order; with config and parts set ---- */
 
 /* The group that the environment describes; a failure was reported. */
 tutti_status tutti__session_open_group(tutti__session *s);
+/* open_mesh.c, collective: s->mesh, by the keys tensor and pipeline. ARG, on all ranks, if they do not fit the group. */
+tutti_status tutti__session_open_mesh(tutti__session *s);
+/* tutti__fail_alone for the group, and for those of the mesh, in which other ranks may wait. */
+tutti_status tutti__session_fail_alone(tutti__session *s, tutti_status status);
 /* For evaluation alone: data of any split, and their loader; then the model for them. */
 tutti_status tutti__session_open_test(tutti__session *s, const char *split);
 tutti_status tutti__session_open_model(tutti__session *s);

@@ -2,6 +2,7 @@
 #include "device/cuda/cuda_flat.h"
 #include "device/cuda/module/lanes.cuh"
 #include "device/cuda/module/reduce.cuh"
+#include "device/cuda/module/squares.cuh"
 
 #include <string.h>
 
@@ -307,55 +308,41 @@ static tutti_status each_table(const tutti__flat_span *spans, size_t n, F f)
     return TUTTI_OK;
 }
 
-KERNEL void sum_squares_kernel(const Spans s, double *partial)
+KERNEL void sum_squares_kernel(const Spans s, tutti__squares *partial)
 {
     const Stretch stretch = stretch_of(s);
-    Own<double> sum;
+    Own<Squares> sum;
 
     EACH_THREAD(t)
     {
         const bool vectors = ((uintptr_t)stretch.p & 15) == 0;
-        double all = 0;
+        Squares all = {};
 
         for (int64_t i = (int64_t)t * LANES; i < stretch.n; i += THREADS * LANES) {
-            if (vectors && i + LANES <= stretch.n) {
-                const Lanes<LANES> x = load<LANES>(stretch.p + i);
-
-                for (int k = 0; k < LANES; k++)
-                    all += (double)x[k] * (double)x[k];
-            } else {
+            if (vectors && i + LANES <= stretch.n)
+                all.add(load<LANES>(stretch.p + i));
+            else
                 for (int64_t k = i; k < i + LANES && k < stretch.n; k++)
-                    all += (double)stretch.p[k] * (double)stretch.p[k];
-            }
+                    all.add(load<1>(stretch.p + k));
         }
         sum[t] = all;
     }
-    reduce<THREADS>(sum, Sum());
-    EACH_THREAD(t)
-    {
-        if (t == 0)
-            partial[block_index()] = sum[t];
-    }
+    reduce_squares(sum, &partial[block_index()]);
 }
 
-KERNEL void sum_partial_kernel(const double *partial, const int64_t n, double *to)
+KERNEL void sum_partial_kernel(const tutti__squares *partial, const int64_t n, tutti__squares *to)
 {
-    Own<double> sum;
+    Own<Squares> sum;
 
     EACH_THREAD(t)
     {
-        double all = 0;
+        Squares all = {};
 
         for (int64_t i = t; i < n; i += THREADS)
-            all += partial[i];
+            all.add(partial[i]);
         sum[t] = all;
     }
-    reduce<THREADS>(sum, Sum());
-    EACH_THREAD(t)
-    {
-        if (t == 0)
-            *to = sum[t];
-    }
+    reduce_squares(sum, to);
 }
 
 static size_t sum_squares_partial(const tutti__flat_span *spans, size_t n)
@@ -368,7 +355,7 @@ static size_t sum_squares_partial(const tutti__flat_span *spans, size_t n)
 }
 
 static tutti_status sum_squares(int device, void *stream, const tutti__flat_span *spans, size_t n,
-                                double *partial, double *sum)
+                                tutti__squares *partial, tutti__squares *sum)
 {
     const tutti_status status = each_table(spans, n, [=](const Spans &s, int64_t before) {
         return launch(device, stream, s.first[s.n], sum_squares_kernel, s, partial + before);
@@ -462,14 +449,6 @@ static tutti_status find_nonfinite(int device, void *stream, const void *p, size
 }
 
 /* ---- Sums that do not depend on the order: elementwise as on the CPU ---- */
-
-DEVICE uint32_t magnitude(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof bits);
-    return bits & INT32_MAX;
-}
 
 /* *to becomes the larger of the two. */
 DEVICE void keep_largest(uint32_t *to, uint32_t bits)

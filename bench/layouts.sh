@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# layouts.sh -- the same training by different layouts: one row and one parameter_digest for each. Rows of the same model and law
+# have the same digest, or the script fails.   SPDX-License-Identifier: MIT
+#   bench/layouts.sh [MODEL...]     gpt2, resnet18 (default: both); LAYOUT_STEPS: steps of each (default 4); TUTTI: the command
+. "$(dirname "$0")/lib.sh"
+
+# Dropout, AdamW, clipping that limits every step, accumulation.
+steps=${LAYOUT_STEPS:-4}
+common="--threads 1 --optimizer adamw --lr 0.002 --clip-grad-norm 0.3 --grad-accumulation 2 --dropout 0.1 --epochs 1 --max-steps $steps --eval-every 0 --progress quiet"
+declare -A keys=(
+    [gpt2]="--model gpt2 --data shakespeare --layers 4 --heads 2 --width 32 --context 32 --batch-size 2 --sample-tokens 0 $common"
+    [resnet18]="--model resnet18 --data digits --batch-size 4 $common"
+)
+
+declare -A digest_of
+different=0
+row() { # MODEL LAW RANKS FLAGS...: rows of one model and LAW, which names what the bits may depend on, have one digest
+    local model=$1 law=$2 ranks=$3 digest same=yes
+    rm -rf "$work/run"
+    # shellcheck disable=SC2086 # flags
+    "$TUTTI" train -n "$ranks" ${keys[$model]} "${@:4}" --run-dir "$work/run" >"$work/out" 2>&1 || cat "$work/out" >&2
+    digest=$(sed -n 's/.*"parameter_digest": "\([^"]*\)".*/\1/p' "$work/run/summary.json" || true)
+    : "${digest_of[$model $law]:=$digest}"
+    if [ -z "$digest" ] || [ "$digest" != "${digest_of[$model $law]}" ]; then
+        same=NO different=1
+    fi
+    printf '| %s | %s | %s | %s | %s | %s |\n' "$model" "$law" "$ranks" "${*:4}" "${digest:-failed}" "$same"
+}
+
+echo '| model | law | ranks | layout | parameter_digest | as the first of its law |'
+echo '|---|---|---|---|---|---|'
+for model in ${*:-gpt2 resnet18}; do
+    for zero in 0 1; do
+        for ranks in 1 2 3 4; do
+            row "$model" "4 shards" $ranks --shards 4 --zero $zero
+        done
+    done
+    for ranks in 2 3 4; do # a batch for each rank: the bits are those of that number of ranks
+        for zero in 0 1; do
+            row "$model" "$ranks batches" $ranks --zero $zero
+        done
+    done
+done
+exit $different

@@ -1,0 +1,228 @@
+/* logit_rows.c -- losses of rows of logits, which become their gradients.   SPDX-License-Identifier: MIT
+ *
+ * If ranks have parts of the classes, each has its logits of the rows, and all of them the few numbers of a row from which loss
+ * and gradients follow: they are exchanged once for all rows, and added in rank order. */
+#include "tensor/op/logit_rows.h"
+
+#include "base/half.h"
+#include "base/real_f32.h"
+#include "tensor/op/softmax.h"
+#include "tensor/parallel.h"
+
+#include <string.h>
+
+tutti_status tutti__logit_rows_prepare(tutti__logit_rows *c, int64_t rows)
+{
+    const tutti__divided_classes *d = c->divided;
+
+    if (!d)
+        return TUTTI_OK;
+    if (!c->cx->device_ops->is_host)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "classes can be divided among ranks on the CPU "
+                                                  "only");
+    tutti__chunk(d->classes, d->peers->size, d->peers->rank, &c->first);
+    c->sums = tutti__operation_memory(c->cx, (size_t)(rows * d->peers->size) * sizeof *c->sums);
+    return c->sums ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+TUTTI__CLONES static void exps(float *x, int64_t n, float minus)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = tutti__exp_f32(x[i] - minus);
+}
+
+TUTTI__CLONES static void scale_and_add(float *x, int64_t n, float scale, float add)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] * scale + add;
+}
+
+/* The loss of a row of logits, which become their gradient. */
+static double row_loss(const tutti__logit_rows *c, float *x, int64_t label)
+{
+    const int64_t n = c->classes;
+    const double smoothing = (double)c->how->label_smoothing;
+    const double all = smoothing > 0 ? tutti__sum(x, n) : 0, own = (double)x[label];
+    const float largest = tutti__largest_of(x, n);
+    double sum, log_sum;
+
+    exps(x, n, largest);
+    sum = tutti__sum(x, n);
+    log_sum = (double)largest + tutti__log(sum);
+    if (c->gradients) {
+        scale_and_add(x, n, (float)(1 / (sum * c->divisor)),
+                      (float)(-smoothing / ((double)n * c->divisor)));
+        x[label] = (float)((double)x[label] - (1 - smoothing) / c->divisor);
+    }
+    return (1 - smoothing) * (log_sum - own) +
+           (smoothing > 0 ? smoothing * (log_sum - all / (double)n) : 0);
+}
+
+/* ---- Classes that are divided among ranks --------------------------------------------------------------------- */
+
+/* Logits of F32 become exp(logit - largest). */
+static void sums_of_row(const tutti__logit_rows *c, int64_t i, int member)
+{
+    const tutti_peers *peers = c->divided->peers;
+    const int64_t n = c->classes, label = c->label[i] - c->first;
+    const bool half = c->logits->dtype != TUTTI_F32;
+    const void *row =
+        (char *)c->logits->data + (size_t)(i * n) * tutti_dtype_size(c->logits->dtype);
+    float *x = half ? c->wide + member * n : (float *)(uintptr_t)row, largest;
+    tutti__row_sums *sums = &c->sums[peers->rank * c->rows + i];
+
+    *sums = (tutti__row_sums){0};
+    if (c->label[i] == c->how->ignore_index)
+        return;
+    if (half)
+        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
+    sums->own = label >= 0 && label < n ? (double)x[label] : 0;
+    sums->all = c->how->label_smoothing > 0 ? tutti__sum(x, n) : 0;
+    largest = tutti__largest_of(x, n);
+    exps(x, n, largest);
+    sums->largest = (double)largest;
+    sums->sum = tutti__sum(x, n);
+}
+
+/* The sums over all ranks, in rank order. */
+static tutti__row_sums add_ranks(const tutti__logit_rows *c, int64_t i)
+{
+    const int size = c->divided->peers->size;
+    tutti__row_sums of = c->sums[i];
+
+    for (int r = 1; r < size; r++)
+        if (c->sums[r * c->rows + i].largest > of.largest)
+            of.largest = c->sums[r * c->rows + i].largest;
+    of.sum = of.own = of.all = 0;
+    for (int r = 0; r < size; r++) {
+        const tutti__row_sums *part = &c->sums[r * c->rows + i];
+
+        of.sum += part->sum * tutti__exp(part->largest - of.largest);
+        of.own += part->own;
+        of.all += part->all;
+    }
+    return of;
+}
+
+/* The loss of a row, and the gradient of this rank's logits in place of them. */
+static void divided_row(const tutti__logit_rows *c, int64_t i, int member)
+{
+    const tutti_peers *peers = c->divided->peers;
+    const int64_t n = c->classes, label = c->label[i] - c->first, V = c->divided->classes;
+    const double smoothing = (double)c->how->label_smoothing;
+    const bool half = c->logits->dtype != TUTTI_F32;
+    void *row = (char *)c->logits->data + (size_t)(i * n) * tutti_dtype_size(c->logits->dtype);
+    float *x = half ? c->wide + member * n : row;
+    const double largest = c->sums[peers->rank * c->rows + i].largest;
+    const tutti__row_sums of = add_ranks(c, i);
+    const double log_sum = of.largest + tutti__log(of.sum);
+
+    c->loss[i] = (1 - smoothing) * (log_sum - of.own) +
+                 (smoothing > 0 ? smoothing * (log_sum - of.all / (double)V) : 0);
+    if (!c->gradients)
+        return;
+    if (half) {
+        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
+        exps(x, n, (float)largest);
+    }
+    scale_and_add(x, n, (float)(tutti__exp(largest - of.largest) / (of.sum * c->divisor)),
+                  (float)(-smoothing / ((double)V * c->divisor)));
+    if (label >= 0 && label < n)
+        x[label] = (float)((double)x[label] - (1 - smoothing) / c->divisor);
+    if (half)
+        tutti__half_from_f32(row, x, (size_t)n, c->logits->dtype);
+}
+
+static void sums_job(void *arg, int64_t job, int member)
+{
+    const tutti__logit_rows *c = arg;
+    const int64_t end = (job + 1) * c->in_job < c->rows ? (job + 1) * c->in_job : c->rows;
+
+    for (int64_t i = job * c->in_job; i < end; i++)
+        sums_of_row(c, i, member);
+}
+
+/* All ranks' sums of the chunk's rows. */
+static tutti_status exchange_sums(tutti__logit_rows *c)
+{
+    const tutti_peers *peers = c->divided->peers;
+    const size_t n = (size_t)c->rows * sizeof(tutti__row_sums) / sizeof(float);
+    const tutti__row_sums *own = c->sums + peers->rank * c->rows;
+    float *mine = tutti__operation_memory(c->cx, n * sizeof *mine + 1);
+
+    if (!mine)
+        return TUTTI_ERR_MEMORY;
+    memcpy(mine, own, n * sizeof *mine);
+    return peers->all_gather(peers->self, mine, n, (float *)c->sums);
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------ */
+
+static void row_of_chunk(const tutti__logit_rows *c, int64_t i, int member)
+{
+    const int64_t n = c->classes;
+    const bool half = c->logits->dtype != TUTTI_F32;
+    const size_t bytes = (size_t)n * tutti_dtype_size(c->logits->dtype);
+    void *row = (char *)c->logits->data + (size_t)i * bytes;
+    float *x = half ? c->wide + member * n : row;
+
+    if (c->label[i] == c->how->ignore_index) {
+        c->loss[i] = 0;
+        if (c->gradients)
+            memset(row, 0, bytes);
+        return;
+    }
+    if (c->sums) {
+        divided_row(c, i, member);
+        return;
+    }
+    if (half)
+        tutti__half_to_f32(x, row, (size_t)n, c->logits->dtype);
+    c->loss[i] = row_loss(c, x, c->label[i]);
+    if (half && c->gradients)
+        tutti__half_from_f32(row, x, (size_t)n, c->logits->dtype);
+}
+
+static void rows_job(void *arg, int64_t job, int member)
+{
+    const tutti__logit_rows *c = arg;
+    const int64_t end = (job + 1) * c->in_job < c->rows ? (job + 1) * c->in_job : c->rows;
+
+    for (int64_t i = job * c->in_job; i < end; i++)
+        row_of_chunk(c, i, member);
+}
+
+#define JOB ((int64_t)1 << 14) /* logits of a job, at least */
+
+/* The same in a device's memory. */
+static tutti_status device_rows(const tutti__logit_rows *c)
+{
+    const tutti__label_rows a = {.rows = c->rows,
+                                 .classes = c->classes,
+                                 .ignore_index = c->how->ignore_index,
+                                 .label_smoothing = c->how->label_smoothing,
+                                 .gradients = c->gradients,
+                                 .divisor = c->divisor};
+
+    return c->cx->f32_kernels->label_rows(c->logits, c->label, c->device_loss, &a);
+}
+
+tutti_status tutti__logit_rows_run(tutti__logit_rows *c)
+{
+    if (c->device_loss)
+        return device_rows(c);
+
+    c->in_job = (JOB + c->classes - 1) / c->classes;
+    if (c->logits->dtype != TUTTI_F32 && !c->wide) {
+        c->wide =
+            tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
+        if (!c->wide)
+            return TUTTI_ERR_MEMORY;
+    }
+    if (c->sums) {
+        tutti__parallel(c->cx, sums_job, c, (c->rows + c->in_job - 1) / c->in_job);
+        TUTTI_TRY(exchange_sums(c));
+    }
+    tutti__parallel(c->cx, rows_job, c, (c->rows + c->in_job - 1) / c->in_job);
+    return TUTTI_OK;
+}

@@ -1,0 +1,38 @@
+/* peers.h -- operations between ranks that have parts of a layer (tensor parallel).   SPDX-License-Identifier: MIT
+ *
+ * What one rank has whole, all of them have, with the same bits. Each operation is the other's gradient:
+ *
+ *     copy   forward: nothing; backward: the sum of all ranks' gradients, of what each has computed from its part
+ *     sum    forward: the sum of all ranks' parts of a result; backward: nothing
+ *
+ * All ranks run the same operations in the same order. Sums are those of tutti_peers, in rank order, in F32; of 16-bit tensors they
+ * are rounded once. They need the elements in host memory (peers' functions take no other). Peers are borrowed until backward. */
+#ifndef TUTTI_TENSOR_OP_PEERS_H
+#define TUTTI_TENSOR_OP_PEERS_H
+
+#include "tensor/op.h"
+
+/* x for a product whose result is divided; x itself if it is one already, or without gradients. */
+tutti_tensor *tutti__peers_copy(tutti_tensor *x, const tutti_peers *peers);
+/* What such a copy is of; else x. */
+tutti_tensor *tutti__peers_original(tutti_tensor *x);
+/* The sum over all ranks, + bias [last dimension], which every rank has; NULL: none. */
+tutti_tensor *tutti__peers_sum(tutti_tensor *x, tutti_tensor *bias, const tutti_peers *peers);
+/* The rows of a table that is divided by rows: y [shape.., D], of which row place[i] is row i of this rank's x [n,D], and the others are
+ * other ranks'. `place`: memory of the step, ascending. */
+tutti_tensor *tutti__peers_rows(tutti_tensor *x, const int64_t *place, tutti_shape shape,
+                                const tutti_peers *peers);
+
+/* t, which has memory of its own, row-major, becomes its sum over all ranks. */
+tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t);
+
+/* Part `index` of n elements among `count` ranks, in torch.chunk's sizes: *begin_p, and how many. */
+static inline int64_t tutti__chunk(int64_t n, int count, int index, int64_t *begin_p)
+{
+    const int64_t each = (n + count - 1) / count, begin = each * index < n ? each * index : n;
+
+    *begin_p = begin;
+    return n - begin < each ? n - begin : each;
+}
+
+#endif
