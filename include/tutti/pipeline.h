@@ -17,8 +17,8 @@ extern "C" {
 /* ---- Schedules ------------------------------------------------------------------------------------------- */
 
 typedef enum tutti_pipeline_kind {
-    TUTTI_PIPELINE_1F1B,        /* the default: as few micro-batches in flight as keep all ranks busy */
-    TUTTI_PIPELINE_GPIPE,       /* all forwards, then all backwards */
+    TUTTI_PIPELINE_1F1B,  /* the default: as few micro-batches in flight as keep all ranks busy */
+    TUTTI_PIPELINE_GPIPE, /* all forwards, then all backwards */
     TUTTI_PIPELINE_INTERLEAVED, /* 1F1B of several stages a rank: a smaller bubble, more messages */
     TUTTI_PIPELINE_ZERO_BUBBLE  /* 1F1B whose gradients of weights fill the bubble */
 } tutti_pipeline_kind;
@@ -40,21 +40,21 @@ typedef struct tutti_pipeline_action {
 #define TUTTI_MAX_MICRO_BATCHES 65536
 
 typedef struct tutti_pipeline_table {
-    int ranks, chunks, micro_batches; /* chunks: stages of each rank */
-    const size_t *n;                  /* [ranks] */
+    int ranks, chunks, micro_batches;            /* chunks: stages of each rank */
+    const size_t *n;                             /* [ranks] */
     const tutti_pipeline_action *const *actions; /* [ranks][n] */
     uint64_t reserved[2];
 } tutti_pipeline_table;
 
 /* chunks is 1 unless the kind is interleaved (0: 1, interleaved 2). ARG with the value and what is expected. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_table_new(tutti_pipeline_table **table_p,
-                                                          tutti_pipeline_kind kind, int ranks,
-                                                          int chunks, int micro_batches);
+                                                                tutti_pipeline_kind kind, int ranks,
+                                                                int chunks, int micro_batches);
 /* From text: a line per rank, actions separated by commas, each a stage, a letter (F forward, B backward, I and W its two parts) and
  * a micro-batch: "0F0,0F1,0B0,0B1". Empty ones are skipped, so that tables of torch.distributed.pipelining's CSV files that have
  * computations only can be read. FORMAT with line and action; not checked yet. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_table_read(tutti_pipeline_table **table_p,
-                                                           const char *text);
+                                                                 const char *text);
 TUTTI_API void tutti_pipeline_table_free(tutti_pipeline_table *schedule);
 
 typedef struct tutti_pipeline_facts {
@@ -75,9 +75,9 @@ typedef struct tutti_pipeline_times {
 /* That every stage has every micro-batch's passes once; that it gets what it needs if ranks do their lists in order and wait only for
  * what they receive; that backward (and WEIGHT) of each stage is in the order of micro-batches. FORMAT with the first action that is
  * wrong. times, facts_p: may be NULL. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_table_check(const tutti_pipeline_table *schedule,
-                                                            const tutti_pipeline_times *times,
-                                                            tutti_pipeline_facts *facts_p);
+TUTTI_API TUTTI_NODISCARD tutti_status
+tutti_pipeline_table_check(const tutti_pipeline_table *schedule, const tutti_pipeline_times *times,
+                           tutti_pipeline_facts *facts_p);
 
 /* ---- A pipeline -------------------------------------------------------------------------------------------- */
 
@@ -110,13 +110,15 @@ TUTTI_API void tutti_pipeline_free(tutti_pipeline *pipeline);
 TUTTI_API tutti_model *tutti_pipeline_model(tutti_pipeline *pipeline);
 /* The DDP over that module, paused and resumed in each step; NULL: none. Borrowed. */
 TUTTI_API void tutti_pipeline_set_ddp(tutti_pipeline *pipeline, tutti_ddp *ddp);
+TUTTI_API int tutti_pipeline_stages(const tutti_pipeline *pipeline);   /* of all ranks */
 TUTTI_API bool tutti_pipeline_is_last(const tutti_pipeline *pipeline); /* it has the last stage */
 /* The blocks of stage s, 0 to stages - 1, for a person: "h.4 to h.7"; "" past the last one. Valid until the next call of the thread. */
 TUTTI_API const char *tutti_pipeline_stage(const tutti_pipeline *pipeline, int s);
 
 typedef struct tutti_pipeline_step {
     int micro_batches;
-    const tutti_array *x; /* [micro_batches], on all ranks: the inputs, of which the first dimension may differ */
+    const tutti_array
+        *x; /* [micro_batches], on all ranks: the inputs, of which the first dimension may differ */
     /* The mean loss of micro-batch m, on the rank with the last stage. */
     tutti_tensor *(*loss)(void *self, int m, tutti_tensor *output);
     /* On that rank, after its backward is computed, or before: tutti_item of the loss may be read here. NULL: nothing. */

@@ -106,7 +106,7 @@ struct tutti_root {
     char text[1024];
     const char *
         part; /* only parameters and buffers that this selects are made; NULL: all. Borrowed by initialisers */
-    bool no_values; /* initial values are zeros: nobody reads them */
+    bool no_values;                   /* initial values are zeros: nobody reads them */
     uint64_t round;                   /* zero_grad count, from 1 */
     struct tutti__parallel *parallel; /* tutti_module_parallelize; NULL: nothing is divided */
     /* of tutti_lora_apply; rank 0: there are no adapters */

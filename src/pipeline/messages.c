@@ -169,8 +169,8 @@ static tutti_status name_stage(const tutti_pipeline *p, tutti_status status, con
     return tutti__fail(status,
                        "pipeline: stage %d (rank %d) waits for the %s of micro-batch %d from stage "
                        "%d (rank %d): %s",
-                       stage, tutti_group_global_rank(p->group, rank_of(p, stage)), what, micro_batch,
-                       from, tutti_group_global_rank(p->group, rank_of(p, from)), why);
+                       stage, tutti_group_global_rank(p->group, rank_of(p, stage)), what,
+                       micro_batch, from, tutti_group_global_rank(p->group, rank_of(p, from)), why);
 }
 
 static tutti_status post(const tutti_pipeline *p, tutti__message *message, tutti_shape shape,
@@ -194,8 +194,8 @@ static tutti_status wait_for(tutti__message *message)
     return work ? tutti_work_wait(work) : TUTTI_OK;
 }
 
-tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message, tutti_shape shape,
-                                 int stage, int from, int micro_batch, bool wait)
+tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message,
+                                 tutti_shape shape, int stage, int from, int micro_batch, bool wait)
 {
     tutti_status status = TUTTI_OK;
 
@@ -204,9 +204,9 @@ tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *messag
                       tutti__tag_of(p, stage, micro_batch, TUTTI__TAG_ROWS));
     if (status == TUTTI_OK && wait)
         status = wait_for(message);
-    return status == TUTTI_OK ? TUTTI_OK
-                              : name_stage(p, status, "gradients of vectors", stage, from,
-                                           micro_batch);
+    return status == TUTTI_OK
+               ? TUTTI_OK
+               : name_stage(p, status, "gradients of vectors", stage, from, micro_batch);
 }
 
 static tutti_shape shape_in(const tutti__boundary *b, int64_t samples)
@@ -306,16 +306,16 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__slot *slot)
         status = post_input(p, slot);
     if (status == TUTTI_OK)
         status = wait_for(&slot->in);
-    return status == TUTTI_OK ? TUTTI_OK
-                              : name_stage(p, status, "activations", c->stage, c->stage - 1,
-                                           slot->micro_batch);
+    return status == TUTTI_OK
+               ? TUTTI_OK
+               : name_stage(p, status, "activations", c->stage, c->stage - 1, slot->micro_batch);
 }
 
 tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__slot *slot)
 {
     const tutti__boundary *b = &p->chunk[slot->chunk].in;
-    tutti_tensor *x = tutti__received(p->cx, shape_in(b, samples_of(p, slot->micro_batch)),
-                                      b->dtype, slot->in.p);
+    tutti_tensor *x =
+        tutti__received(p->cx, shape_in(b, samples_of(p, slot->micro_batch)), b->dtype, slot->in.p);
 
     if (x)
         x->needs_grad = true;
@@ -329,9 +329,9 @@ tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__slot *slot)
 
     if (status == TUTTI_OK)
         status = wait_for(&slot->back);
-    return status == TUTTI_OK ? TUTTI_OK
-                              : name_stage(p, status, "gradients", c->stage, c->stage + 1,
-                                           slot->micro_batch);
+    return status == TUTTI_OK
+               ? TUTTI_OK
+               : name_stage(p, status, "gradients", c->stage, c->stage + 1, slot->micro_batch);
 }
 
 tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int stage, int tag,

@@ -16,10 +16,10 @@
 static tutti_status check_opts(const tutti_pipeline_opts *o, int ranks, int *chunks_p)
 {
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_opts, o));
-    *chunks_p = o->table    ? o->table->chunks
-                : o->chunks ? o->chunks
+    *chunks_p = o->table                                ? o->table->chunks
+                : o->chunks                             ? o->chunks
                 : o->kind == TUTTI_PIPELINE_INTERLEAVED ? 2
-                                                         : 1;
+                                                        : 1;
     if (o->table && o->table->ranks != ranks)
         return tutti__fail(TUTTI_ERR_ARG, "pipeline: a table for %d ranks, and the group has %d",
                            o->table->ranks, ranks);
@@ -43,7 +43,7 @@ static tutti_status open(tutti_pipeline *p, const char *model, const tutti_model
 }
 
 /* That all ranks cut alike. */
-static tutti_status agree(const tutti_pipeline *p, tutti_status status)
+tutti_status tutti__pipeline_agree(const tutti_pipeline *p, tutti_group *group, tutti_status status)
 {
     tutti__item *items = NULL;
     tutti_status agreed;
@@ -54,10 +54,37 @@ static tutti_status agree(const tutti_pipeline *p, tutti_status status)
     }
     for (int s = 0; items && s < p->stages; s++)
         snprintf(items[s].text, sizeof items[s].text, "%.100s", tutti_pipeline_stage(p, s));
-    agreed = tutti__agree_after(p->group, status, "pipelines", "stage", items,
+    agreed = tutti__agree_after(group, status, "pipelines", "stage", items,
                                 items ? (size_t)p->stages : 0);
     free(items);
     return agreed;
+}
+
+tutti_status tutti__pipeline_new_alone(tutti_pipeline **pipeline_p, tutti_ctx *cx,
+                                       tutti_group *group, const char *model,
+                                       const tutti_model_opts *model_opts,
+                                       const tutti_pipeline_opts *opts)
+{
+    tutti_pipeline *p;
+    tutti_status status;
+
+    *pipeline_p = NULL;
+    TUTTI_TRY(TUTTI__NOT_NULL(cx));
+    if (!model_opts)
+        return tutti__fail(TUTTI_ERR_ARG, "pipeline: no options of the model");
+    p = tutti__alloc(sizeof *p);
+    if (!p)
+        return TUTTI_ERR_MEMORY;
+    p->cx = cx;
+    p->group = group;
+    p->rank = tutti_group_rank(group);
+    p->ranks = tutti_group_size(group);
+    status = open(p, model, model_opts, opts ? opts : &(tutti_pipeline_opts){0});
+    if (status == TUTTI_OK)
+        *pipeline_p = p;
+    else
+        tutti_pipeline_free(p);
+    return status;
 }
 
 tutti_status tutti_pipeline_new(tutti_pipeline **pipeline_p, tutti_ctx *cx, tutti_group *group,
@@ -70,19 +97,8 @@ tutti_status tutti_pipeline_new(tutti_pipeline **pipeline_p, tutti_ctx *cx, tutt
     TUTTI_TRY(TUTTI__NOT_NULL(pipeline_p));
     *pipeline_p = NULL;
     TUTTI_TRY(tutti__check_group("tutti_pipeline_new", group));
-    p = tutti__alloc(sizeof *p);
-    if (!p)
-        return tutti__agree_after(group, TUTTI_ERR_MEMORY, "pipelines", "stage", NULL, 0);
-    p->cx = cx;
-    p->group = group;
-    p->rank = tutti_group_rank(group);
-    p->ranks = tutti_group_size(group);
-    status = TUTTI__NOT_NULL(cx);
-    if (status == TUTTI_OK && !model_opts)
-        status = tutti__fail(TUTTI_ERR_ARG, "pipeline: no options of the model");
-    if (status == TUTTI_OK)
-        status = open(p, model, model_opts, opts ? opts : &(tutti_pipeline_opts){0});
-    status = agree(p, status);
+    status = tutti__pipeline_new_alone(&p, cx, group, model, model_opts, opts);
+    status = tutti__pipeline_agree(p, group, status);
     if (status == TUTTI_OK)
         *pipeline_p = p;
     else
@@ -101,11 +117,10 @@ void tutti_pipeline_free(tutti_pipeline *p)
         free(p->slots[i]);
     }
     free(p->slots);
-    for (int i = 0; p->cx && i < 2; i++)
+    for (int i = 0; i < 2; i++)
         tutti__message_free(p->cx, &p->shared.rows[i]);
     tutti__parked_destroy(&p->shared.step);
-    if (p->cx)
-        tutti__pipeline_close(p);
+    tutti__pipeline_close(p);
     tutti_pipeline_table_free(p->made);
     free(p);
 }
@@ -119,6 +134,11 @@ void tutti_pipeline_set_ddp(tutti_pipeline *p, tutti_ddp *ddp)
 {
     if (p)
         p->ddp = ddp;
+}
+
+int tutti_pipeline_stages(const tutti_pipeline *p)
+{
+    return p ? p->stages : 0;
 }
 
 bool tutti_pipeline_is_last(const tutti_pipeline *p)
@@ -145,8 +165,8 @@ tutti_status tutti__scale_gradient(const tutti_pipeline *p, const tutti_tensor *
                  n / (double)p->step->x[m].shape.d[0]);
 }
 
-tutti_status tutti__scale_between(const tutti_pipeline *p, tutti_tensor *const *parameters, size_t n,
-                                  int m, bool later)
+tutti_status tutti__scale_between(const tutti_pipeline *p, tutti_tensor *const *parameters,
+                                  size_t n, int m, bool later)
 {
     for (size_t i = 0; i < n; i++)
         if (!parameters[i]->parameter->apart && parameters[i]->parameter->later == later)
@@ -220,8 +240,8 @@ static tutti_status forward(tutti_pipeline *p, const tutti_pipeline_action *a)
     p->cx->step = p->before + (uint64_t)a->micro_batch;
     tutti_step_begin(p->cx, &(tutti_step_opts){.autocast = p->step->autocast});
     status = compute_forward(p, slot);
-    tutti__record(p->cx->recorder, "step", "forward", (int64_t)p->cx->step, 0,
-                  begin_ns, tutti__now_ns());
+    tutti__record(p->cx->recorder, "step", "forward", (int64_t)p->cx->step, 0, begin_ns,
+                  tutti__now_ns());
     tutti__parked_swap(p->cx, &slot->step);
     return status;
 }
@@ -249,8 +269,7 @@ static bool averages_in_backward(const tutti_pipeline *p, size_t at)
     const tutti_pipeline_action *a = p->table->actions[p->rank];
 
     for (size_t i = 0; i < p->table->n[p->rank]; i++)
-        if (a[i].pass == TUTTI_PIPELINE_WEIGHT ||
-            (i > at && a[i].pass == TUTTI_PIPELINE_BACKWARD))
+        if (a[i].pass == TUTTI_PIPELINE_WEIGHT || (i > at && a[i].pass == TUTTI_PIPELINE_BACKWARD))
             return false;
     return !p->shared.t;
 }
@@ -292,8 +311,8 @@ static tutti_status weights(tutti_pipeline *p, const tutti_pipeline_action *a)
     TUTTI_TRY(tutti__scale_between(p, c->parameters, c->n, a->micro_batch, true));
     tutti__parked_swap(p->cx, &slot->step);
     status = tutti__backward_weights(p->cx, false);
-    tutti__record(p->cx->recorder, "step", "backward of weights", (int64_t)p->cx->step,
-                  0, begin_ns, tutti__now_ns());
+    tutti__record(p->cx->recorder, "step", "backward of weights", (int64_t)p->cx->step, 0, begin_ns,
+                  tutti__now_ns());
     tutti__parked_swap(p->cx, &slot->step);
     TUTTI_TRY(status);
     slot->weights_left = false;
@@ -323,15 +342,17 @@ static tutti_status find_table(tutti_pipeline *p)
     if (p->opts.table && m < p->opts.table->micro_batches) {
         p->table = NULL; /* fewer, as at the end of an epoch */
     } else if (p->opts.table) {
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "pipeline: %d micro-batches, and the table is of %d; expected at most as "
-                           "many",
-                           m, p->opts.table->micro_batches);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "pipeline: %d micro-batches, and the table is of %d; expected at most as "
+            "many",
+            m, p->opts.table->micro_batches);
     }
     tutti_pipeline_table_free(p->made);
     p->made = NULL;
-    TUTTI_TRY(tutti_pipeline_table_new(
-        &p->made, p->chunks > 1 ? TUTTI_PIPELINE_INTERLEAVED : p->opts.kind, p->ranks, p->chunks, m));
+    TUTTI_TRY(tutti_pipeline_table_new(&p->made,
+                                       p->chunks > 1 ? TUTTI_PIPELINE_INTERLEAVED : p->opts.kind,
+                                       p->ranks, p->chunks, m));
     p->table = p->made;
     return TUTTI_OK;
 }

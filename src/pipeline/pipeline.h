@@ -33,7 +33,8 @@ typedef struct tutti__slot {
     int chunk, micro_batch;  /* chunk -1: free */
     tutti_tensor *x, *y;     /* what the stage gets; its result, or the loss */
     tutti__message in, back; /* received: the elements of x; the gradient of y */
-    tutti_work *sending[3];  /* of memory of the step: y, the gradient of x, that of a shared table's vectors */
+    tutti_work *sending
+        [3]; /* of memory of the step: y, the gradient of x, that of a shared table's vectors */
     bool weights_left, shared_left; /* what backward has left out */
     bool computed;                  /* all of backward */
 } tutti__slot;
@@ -48,9 +49,9 @@ typedef struct tutti__chunk {
 
 /* A parameter of two stages: the first block looks up vectors in it, a later one multiplies by it. */
 typedef struct tutti__shared_table {
-    tutti_tensor *t;    /* on the two ranks; NULL: none */
-    int first, last;    /* the two stages, on different ranks */
-    int next;           /* micro-batch whose parts are added next */
+    tutti_tensor *t;        /* on the two ranks; NULL: none */
+    int first, last;        /* the two stages, on different ranks */
+    int next;               /* micro-batch whose parts are added next */
     tutti__message rows[2]; /* gradients of the vectors of micro-batches next and next + 1 */
     tutti__parked step;
 } tutti__shared_table;
@@ -64,6 +65,7 @@ struct tutti_pipeline {
     int n_blocks;
     int *cuts; /* [stages + 1]: the first block of each stage */
     tutti__chunk *chunk;
+    char *state; /* patterns of this rank's parameters and buffers */
     tutti_model *model;
     tutti_module *module;
     tutti_ddp *ddp;
@@ -82,6 +84,25 @@ static inline int tutti__stage_of(const tutti_pipeline *p, int chunk)
 {
     return chunk * p->ranks + p->rank;
 }
+
+/* The two halves of tutti_pipeline_new: alone, which frees what it made if it fails; then collectively, which ranks whose first half
+ * failed take part in with its status. */
+tutti_status tutti__pipeline_new_alone(tutti_pipeline **pipeline_p, tutti_ctx *cx,
+                                       tutti_group *group, const char *model,
+                                       const tutti_model_opts *model_opts,
+                                       const tutti_pipeline_opts *opts);
+tutti_status tutti__pipeline_agree(const tutti_pipeline *p, tutti_group *group,
+                                   tutti_status status);
+/* The table that two stages have: elements of it that are counted by another rank. */
+static inline int64_t tutti__pipeline_counted_elsewhere(const tutti_pipeline *p)
+{
+    return p->shared.t && p->shared.last % p->ranks == p->rank
+               ? tutti_shape_count(p->shared.t->shape)
+               : 0;
+}
+
+/* The names of this rank's parameters and buffers, as patterns. */
+const char *tutti__pipeline_state(const tutti_pipeline *p);
 
 /* ---- stages.c ---- */
 
@@ -111,8 +132,9 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__slot *slot);
 tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__slot *slot);
 tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__slot *slot);
 /* F32 [shape] from stage `from`: the gradients of vectors of a shared table. */
-tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message, tutti_shape shape,
-                                 int stage, int from, int micro_batch, bool wait);
+tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message,
+                                 tutti_shape shape, int stage, int from, int micro_batch,
+                                 bool wait);
 /* Of a step of slot that is the context's. */
 tutti_status tutti__send_output(tutti_pipeline *p, tutti__slot *slot);
 tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__slot *slot);
@@ -128,7 +150,7 @@ tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int st
                                 tutti_work **work_p);
 /* Which messages there are for a micro-batch of a stage. */
 typedef enum tutti__tag {
-    TUTTI__TAG_HEAD,     /* how the next one looks */
+    TUTTI__TAG_HEAD, /* how the next one looks */
     TUTTI__TAG_INPUT,
     TUTTI__TAG_GRADIENT,
     TUTTI__TAG_ROWS,  /* gradients of a shared table's vectors */
@@ -149,8 +171,8 @@ tutti_status tutti__shared_exchange(tutti_pipeline *p);
 
 /* Multiplies the gradients of parameters by what accumulation would before micro-batch m; of those whose gradients are computed later
  * (divided products), or of the others. Not of those that are apart. */
-tutti_status tutti__scale_between(const tutti_pipeline *p, tutti_tensor *const *parameters, size_t n,
-                                  int m, bool later);
+tutti_status tutti__scale_between(const tutti_pipeline *p, tutti_tensor *const *parameters,
+                                  size_t n, int m, bool later);
 tutti_status tutti__scale_gradient(const tutti_pipeline *p, const tutti_tensor *t, int m);
 
 #endif

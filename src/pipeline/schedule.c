@@ -20,7 +20,7 @@
 
 typedef struct table {
     tutti_pipeline_table head; /* first */
-    size_t room;         /* of each rank */
+    size_t room;               /* of each rank */
     size_t *n;
     tutti_pipeline_action **lists, *all;
 } table;
@@ -44,10 +44,10 @@ static tutti_status table_new(table **table_p, int ranks, int chunks, int micro_
         t->lists[r] = t->all + (size_t)r * room;
     t->room = room;
     t->head = (tutti_pipeline_table){.ranks = ranks,
-                               .chunks = chunks,
-                               .micro_batches = micro_batches,
-                               .n = t->n,
-                               .actions = (const tutti_pipeline_action *const *)t->lists};
+                                     .chunks = chunks,
+                                     .micro_batches = micro_batches,
+                                     .n = t->n,
+                                     .actions = (const tutti_pipeline_action *const *)t->lists};
     *table_p = t;
     return TUTTI_OK;
 }
@@ -75,7 +75,8 @@ typedef struct clockwork {
     tutti_pipeline_kind kind;
     int ranks, chunks, micro_batches, extra; /* extra: forwards besides those of the rule */
     one_rank *rank;
-    int *forward_at, *backward_at; /* [stage * micro_batches + m]: when it is done; INT_MAX: not begun */
+    int *forward_at,
+        *backward_at; /* [stage * micro_batches + m]: when it is done; INT_MAX: not begun */
 } clockwork;
 
 /* The i-th forward of a rank, or its i-th backward: chunks take turns every `ranks` micro-batches. */
@@ -126,12 +127,11 @@ static bool choose(const clockwork *c, int r, int now, tutti_pipeline_action *ac
     const bool has_forward = k->forwards < all && k->forwards - k->backwards < limit(c, r) &&
                              (!split || k->forwards - k->weights < c->ranks);
     const bool may_forward = has_forward && forward_is_ready(c, r, now);
-    const bool may_backward = k->backwards < k->forwards && backward_is_ready(c, r, now) &&
-                              (split || !has_forward);
+    const bool may_backward =
+        k->backwards < k->forwards && backward_is_ready(c, r, now) && (split || !has_forward);
 
     /* of stage s all but the last s wait no longer than for the next forward, which then takes their memory */
-    const bool must_weight =
-        split && k->backwards - k->weights > r && k->forwards < all;
+    const bool must_weight = split && k->backwards - k->weights > r && k->forwards < all;
 
     if (must_weight || (split && !may_backward && !may_forward && k->weights < k->backwards)) {
         *action_p = place(c, k->weights, true);
@@ -214,8 +214,8 @@ static tutti_status check_sizes(tutti_pipeline_kind kind, int ranks, int chunks,
     return TUTTI_OK;
 }
 
-tutti_status tutti_pipeline_table_new(tutti_pipeline_table **table_p, tutti_pipeline_kind kind, int ranks,
-                                int chunks, int micro_batches)
+tutti_status tutti_pipeline_table_new(tutti_pipeline_table **table_p, tutti_pipeline_kind kind,
+                                      int ranks, int chunks, int micro_batches)
 {
     clockwork c = {.kind = kind, .ranks = ranks, .micro_batches = micro_batches};
     size_t passes = kind == TUTTI_PIPELINE_ZERO_BUBBLE ? 3 : 2;
@@ -318,10 +318,11 @@ static tutti_status measure(const char *text, int *ranks_p, int *stages_p, int *
     }
     if (*ranks_p > 0 && *stages_p % *ranks_p == 0)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "schedule: %d stages in %d lines, expected a line for each rank, and as many "
-                       "stages of each",
-                       *stages_p, *ranks_p);
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "schedule: %d stages in %d lines, expected a line for each rank, and as many "
+        "stages of each",
+        *stages_p, *ranks_p);
 }
 
 tutti_status tutti_pipeline_table_read(tutti_pipeline_table **table_p, const char *text)

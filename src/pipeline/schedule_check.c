@@ -16,8 +16,9 @@ typedef struct run {
     const tutti_pipeline_times *times;
     int stages;
     one_stage *stage;
-    double *forward, *backward, *weight; /* [stage * micro_batches + m]: when it was done; -1: not yet */
-    size_t *at;                          /* [ranks] */
+    double *forward, *backward,
+        *weight; /* [stage * micro_batches + m]: when it was done; -1: not yet */
+    size_t *at;  /* [ranks] */
     double *now, *busy;
     int *live, *peak;
 } run;
@@ -59,7 +60,7 @@ static const char *text_of(const run *r, int rank, const tutti_pipeline_action *
     static _Thread_local char text[48];
 
     snprintf(text, sizeof text, "%d%c%d", a->chunk * r->s->ranks + rank, "FBIW"[a->pass],
-             a->micro_batch);
+             a -> micro_batch);
     return text;
 }
 
@@ -130,11 +131,10 @@ static double seconds_of(const run *r, int stage, tutti_pipeline_pass pass)
     const double input = t && t->input ? t->input[stage] : 1;
     const double weight = t && t->weight ? t->weight[stage] : 1;
 
-    return pass == TUTTI_PIPELINE_FORWARD ? forward
-           : pass == TUTTI_PIPELINE_INPUT ? input
-           : pass == TUTTI_PIPELINE_WEIGHT
-               ? weight
-               : input + weight;
+    return pass == TUTTI_PIPELINE_FORWARD  ? forward
+           : pass == TUTTI_PIPELINE_INPUT  ? input
+           : pass == TUTTI_PIPELINE_WEIGHT ? weight
+                                           : input + weight;
 }
 
 static void act(run *r, int rank, const tutti_pipeline_action *a, double from)
@@ -206,11 +206,10 @@ static tutti_status check_complete(const run *r)
     for (int k = 0; k < r->stages; k++)
         for (int m = 0; m < r->s->micro_batches; m++) {
             const int at = k * r->s->micro_batches + m;
-            const char *what = r->forward[at] < 0    ? "forward (F)"
-                               : r->backward[at] < 0 ? "backward (B, or I and W)"
-                               : r->stage[k].split && r->weight[at] < 0
-                                   ? "gradients of weights (W)"
-                                   : NULL;
+            const char *what = r->forward[at] < 0                       ? "forward (F)"
+                               : r->backward[at] < 0                    ? "backward (B, or I and W)"
+                               : r->stage[k].split && r->weight[at] < 0 ? "gradients of weights (W)"
+                                                                        : NULL;
 
             if (what)
                 return tutti__fail(TUTTI_ERR_FORMAT,
@@ -252,8 +251,9 @@ static void sum_up(const run *r, tutti_pipeline_facts *facts)
         facts->bubble = 1 - busy / (facts->seconds * r->s->ranks);
 }
 
-tutti_status tutti_pipeline_table_check(const tutti_pipeline_table *schedule, const tutti_pipeline_times *times,
-                                  tutti_pipeline_facts *facts_p)
+tutti_status tutti_pipeline_table_check(const tutti_pipeline_table *schedule,
+                                        const tutti_pipeline_times *times,
+                                        tutti_pipeline_facts *facts_p)
 {
     run r = {.times = times};
     tutti_status status;

@@ -49,6 +49,7 @@ tutti_status tutti__shared_find(tutti_pipeline *p)
         shared->first = first;
         shared->last = last;
         t->parameter->apart = true;
+        t->parameter->counted_by_peer = last % p->ranks == p->rank;
         tutti__parked_init(p->cx, &shared->step);
     }
     return TUTTI_OK;
@@ -72,9 +73,9 @@ static tutti_status send_rows(tutti_pipeline *p, tutti__slot *slot)
                            "pipeline: parameter %s is of stages %d and %d; expected that the first "
                            "one looks up vectors in it (tutti_embedding), once",
                            shared->t->name, shared->first, shared->last);
-    return tutti__send_tensor(
-        p, n->dst->grad, shared->last,
-        tutti__tag_of(p, shared->last, slot->micro_batch, TUTTI__TAG_ROWS), &slot->sending[2]);
+    return tutti__send_tensor(p, n->dst->grad, shared->last,
+                              tutti__tag_of(p, shared->last, slot->micro_batch, TUTTI__TAG_ROWS),
+                              &slot->sending[2]);
 }
 
 tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__slot *slot)

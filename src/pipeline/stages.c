@@ -63,8 +63,8 @@ static tutti_status cut_as_told(tutti_pipeline *p, const char *names)
         const size_t length = strcspn(at, ",");
         int i = 0;
 
-        while (i < p->n_blocks && (strncmp(p->blocks[i].name, at, length) != 0 ||
-                                   p->blocks[i].name[length] != '\0'))
+        while (i < p->n_blocks &&
+               (strncmp(p->blocks[i].name, at, length) != 0 || p->blocks[i].name[length] != '\0'))
             i++;
         if (i == p->n_blocks)
             return tutti__fail(TUTTI_ERR_ARG,
@@ -76,10 +76,11 @@ static tutti_status cut_as_told(tutti_pipeline *p, const char *names)
         if (s < p->stages && i > p->cuts[s - 1])
             p->cuts[s] = i;
         else if (s < p->stages)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "pipeline_cuts: stage %d begins with %s, and the one before with %s; "
-                               "expected later blocks in each",
-                               s, p->blocks[i].name, p->blocks[p->cuts[s - 1]].name);
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "pipeline_cuts: stage %d begins with %s, and the one before with %s; "
+                "expected later blocks in each",
+                s, p->blocks[i].name, p->blocks[p->cuts[s - 1]].name);
         s++;
     }
     if (s == p->stages)
@@ -185,8 +186,10 @@ static char *state_of(const tutti_pipeline *p, int first, int end)
 
 static tutti_status make_model(tutti_pipeline *p, const char *name, const tutti_model_opts *opts)
 {
-    char *all = tutti__alloc((size_t)(p->n_blocks + 1) * sizeof p->blocks->state);
-    tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti_status status;
+
+    p->state = tutti__alloc((size_t)(p->n_blocks + 1) * sizeof p->blocks->state);
+    status = p->state ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     for (int c = 0; c < p->chunks && status == TUTTI_OK; c++) {
         char *state = state_of(p, p->chunk[c].first, p->chunk[c].end);
@@ -194,12 +197,11 @@ static tutti_status make_model(tutti_pipeline *p, const char *name, const tutti_
         if (!state)
             status = TUTTI_ERR_MEMORY;
         else
-            strcat(strcat(all, c ? "," : ""), state);
+            strcat(strcat(p->state, c ? "," : ""), state);
         free(state);
     }
     if (status == TUTTI_OK)
-        status = tutti__model_new_part(&p->model, p->cx, name, opts, all, false);
-    free(all);
+        status = tutti__model_new_part(&p->model, p->cx, name, opts, p->state, false);
     if (status == TUTTI_OK)
         p->module = tutti_model_module(p->model);
     return status;
@@ -246,10 +248,11 @@ tutti_status tutti__pipeline_open(tutti_pipeline *p, const char *model,
 {
     TUTTI_TRY(tutti__model_blocks(model, opts, &p->blocks, &p->n_blocks));
     if (p->n_blocks < p->stages)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "pipeline: model %s has %d blocks, and %d ranks with %d stages each make "
-                           "%d; expected at most as many stages as blocks",
-                           model, p->n_blocks, p->ranks, p->chunks, p->stages);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "pipeline: model %s has %d blocks, and %d ranks with %d stages each make "
+            "%d; expected at most as many stages as blocks",
+            model, p->n_blocks, p->ranks, p->chunks, p->stages);
     p->cuts = tutti__alloc((size_t)(p->stages + 1) * sizeof *p->cuts);
     p->chunk = tutti__alloc((size_t)p->chunks * sizeof *p->chunk);
     if (!p->cuts || !p->chunk)
@@ -279,4 +282,10 @@ void tutti__pipeline_close(tutti_pipeline *p)
     free(p->chunk);
     free(p->cuts);
     free(p->blocks);
+    free(p->state);
+}
+
+const char *tutti__pipeline_state(const tutti_pipeline *p)
+{
+    return p->state;
 }

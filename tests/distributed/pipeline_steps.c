@@ -38,11 +38,10 @@ static void batches_make(batches *b, const setting *s, int step)
             b->tokens[m][i] = (i * i + step + 3 * m) % CLASSES;
             b->labels[m][i] = (i + step + m) % CLASSES;
         }
-        b->x[m] = s->tokens
-                      ? (tutti_array){b->tokens[m], TUTTI_SHAPE(n, CONTEXT), TUTTI_I64}
-                      : (tutti_array){b->images[m], TUTTI_SHAPE(n, 3, SIDE, SIDE), TUTTI_F32};
-        b->y[m] = (tutti_array){
-            b->labels[m], s->tokens ? TUTTI_SHAPE(n * CONTEXT) : TUTTI_SHAPE(n), TUTTI_I64};
+        b->x[m] = s->tokens ? (tutti_array){b->tokens[m], TUTTI_SHAPE(n, CONTEXT), TUTTI_I64}
+                            : (tutti_array){b->images[m], TUTTI_SHAPE(n, 3, SIDE, SIDE), TUTTI_F32};
+        b->y[m] = (tutti_array){b->labels[m], s->tokens ? TUTTI_SHAPE(n * CONTEXT) : TUTTI_SHAPE(n),
+                                TUTTI_I64};
     }
 }
 
@@ -222,8 +221,7 @@ static int trains_alike(tutti_group *group, void *arg)
 }
 
 static const tutti_pipeline_kind KINDS[] = {TUTTI_PIPELINE_1F1B, TUTTI_PIPELINE_GPIPE,
-                                            TUTTI_PIPELINE_INTERLEAVED,
-                                            TUTTI_PIPELINE_ZERO_BUBBLE};
+                                            TUTTI_PIPELINE_INTERLEAVED, TUTTI_PIPELINE_ZERO_BUBBLE};
 
 /* All schedules on 1, 2 and 4 ranks. */
 static void everywhere(setting s, int most_stages)
@@ -254,12 +252,10 @@ static void gpt2(void **state)
 static void llama(void **state)
 {
     (void)state;
-    everywhere((setting){.model = "llama",
-                         .layers = 6,
-                         .dropout = 0.1,
-                         .tokens = true,
-                         .micro_batches = 6},
-               8);
+    everywhere(
+        (setting){
+            .model = "llama", .layers = 6, .dropout = 0.1, .tokens = true, .micro_batches = 6},
+        8);
     everywhere((setting){.model = "llama",
                          .layers = 2,
                          .tied = true,
@@ -278,8 +274,8 @@ static void vit(void **state)
 static void mini_resnet(void **state)
 {
     (void)state;
-    everywhere((setting){.model = "mini_resnet", .dropout = 0.1, .micro_batches = 4, .uneven = true},
-               8);
+    everywhere(
+        (setting){.model = "mini_resnet", .dropout = 0.1, .micro_batches = 4, .uneven = true}, 8);
 }
 
 static void mlp(void **state)
@@ -307,9 +303,8 @@ static void as_processes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlp),         cmocka_unit_test(llama), cmocka_unit_test(gpt2),
-        cmocka_unit_test(vit),         cmocka_unit_test(mini_resnet),
-        cmocka_unit_test(as_processes),
+        cmocka_unit_test(mlp), cmocka_unit_test(llama),       cmocka_unit_test(gpt2),
+        cmocka_unit_test(vit), cmocka_unit_test(mini_resnet), cmocka_unit_test(as_processes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,8 +9,7 @@
 #include <cmocka.h>
 
 static const tutti_pipeline_kind KINDS[] = {TUTTI_PIPELINE_1F1B, TUTTI_PIPELINE_GPIPE,
-                                            TUTTI_PIPELINE_INTERLEAVED,
-                                            TUTTI_PIPELINE_ZERO_BUBBLE};
+                                            TUTTI_PIPELINE_INTERLEAVED, TUTTI_PIPELINE_ZERO_BUBBLE};
 
 static tutti_pipeline_facts facts_of(tutti_pipeline_kind kind, int ranks, int chunks, int m)
 {
@@ -125,9 +124,9 @@ static void wrong_tables_are_refused(void **state)
         {"0F0,0W0,0I0", "0W0, comes before the gradient of its input (I)"},
         {"0F0,0F1,0I0,0W0,0B1", "0B1, divides a backward"},
         {"0F0,0F1,0I0,0I1,0W1,0W0", "0W1, is not in the order of micro-batches"},
-        {"0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1",
-         "a deadlock: ranks that do their actions in order wait for each other: rank 0 at 0B0, rank "
-         "1 at 1F1"},
+        {"0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1", "a deadlock: ranks that do their actions in order "
+                                             "wait for each other: rank 0 at 0B0, rank "
+                                             "1 at 1F1"},
     };
 
     (void)state;
@@ -152,7 +151,8 @@ static void wrong_sizes_are_refused(void **state)
     assert_int_equal(tutti_pipeline_table_new(&s, TUTTI_PIPELINE_1F1B, 0, 1, 1), TUTTI_ERR_ARG);
     assert_int_equal(tutti_pipeline_table_new(&s, TUTTI_PIPELINE_1F1B, 2, 2, 1), TUTTI_ERR_ARG);
     assert_int_equal(tutti_pipeline_table_new(&s, TUTTI_PIPELINE_1F1B, 2, 1, 0), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_pipeline_table_new(&s, TUTTI_PIPELINE_INTERLEAVED, 512, 3, 1), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_pipeline_table_new(&s, TUTTI_PIPELINE_INTERLEAVED, 512, 3, 1),
+                     TUTTI_ERR_ARG);
     assert_int_equal(tutti_pipeline_table_new(&s, (tutti_pipeline_kind)9, 1, 1, 1), TUTTI_ERR_ARG);
     assert_null(s);
 }

@@ -180,8 +180,7 @@ static bool block_of(const int n_blocks[N_LAYERS], int i, tutti_model_block *blo
     *block_p = (tutti_model_block){.name = "fc", .state = "fc", .forward = head};
     if (layer == N_LAYERS)
         return k == 0;
-    block_p->forward =
-        layer == N_LAYERS - 1 && k == n_blocks[layer] - 1 ? run_last : run_block;
+    block_p->forward = layer == N_LAYERS - 1 && k == n_blocks[layer] - 1 ? run_last : run_block;
     snprintf(block_p->name, sizeof block_p->name, "layer%d.%d", layer + 1, k);
     snprintf(block_p->state, sizeof block_p->state, "layer%d.%d", layer + 1, k);
     return true;

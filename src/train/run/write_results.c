@@ -43,7 +43,7 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
         s->samples_digest = digests[1];
     }
     if (run->session.module && tutti_module_status(run->session.module) == TUTTI_OK) {
-        s->parameters = tutti_module_count(run->session.module);
+        s->parameters = tutti__session_n_parameters(&run->session);
         tutti_module_digest(run->session.module, digests[0]);
         s->parameter_digest = digests[0];
         if (!*digests[0]) /* the weights are complete all the same */
