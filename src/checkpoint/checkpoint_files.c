@@ -17,12 +17,15 @@ static tutti_status add_digest(json_t *state, const char *name, const tutti__sna
                : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
 }
 
-static tutti_status write_state(tutti__draft *draft, const tutti__checkpoint_parts *parts)
+tutti_status tutti__checkpoint_write_state(tutti__draft *draft,
+                                           const tutti__checkpoint_parts *parts)
 {
     json_t *state = parts->state;
     char digest[33], *text = NULL;
-    tutti_status status = add_digest(state, "model_digest", parts->model);
+    tutti_status status = TUTTI_OK;
 
+    if (parts->model)
+        status = add_digest(state, "model_digest", parts->model);
     if (status == TUTTI_OK && parts->ema)
         status = add_digest(state, "ema_digest", parts->ema);
     TUTTI_TRY(status);
@@ -43,33 +46,32 @@ static tutti_status write_snapshot(tutti__draft *draft, const char *name,
 {
     TUTTI_TRY(tutti__checkpoint_file(draft, name));
     return tutti__safetensors_put(tutti__checkpoint_write, draft, snapshot->sources, snapshot->n,
-                                  snapshot->pairs, snapshot->n_pairs);
+                                  snapshot->notes.pairs, snapshot->notes.n);
 }
 
 tutti_status tutti__checkpoint_write_files(tutti__draft *draft,
                                            const tutti__checkpoint_parts *parts)
 {
-    TUTTI_TRY(write_snapshot(draft, "model.safetensors", parts->model));
+    if (parts->model)
+        TUTTI_TRY(write_snapshot(draft, "model.safetensors", parts->model));
     if (parts->block) {
         TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));
         TUTTI_TRY(tutti__optim_block_write(parts->block, parts->m, tutti__checkpoint_write, draft));
     }
-    if (parts->ema)
-        TUTTI_TRY(write_snapshot(draft, "ema.safetensors", parts->ema));
-    return write_state(draft, parts);
+    return parts->ema ? write_snapshot(draft, "ema.safetensors", parts->ema) : TUTTI_OK;
 }
 
-/* FOLDER/name, whose digest `state` has as `key`. */
+/* FOLDER/name.safetensors, or its parts, whose digest `state` has as `key`. */
 static tutti_status read_snapshot(tutti__snapshot *model, tutti_module *m, const char *folder,
                                   const char *name, const json_t *state, const char *key)
 {
     const char *expected = json_string_value(json_object_get(state, key));
-    char path[TUTTI__CHECKPOINT_PATH + 32], digest[33];
+    char path[TUTTI__CHECKPOINT_PATH], digest[33];
 
     if (!expected)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: %s is missing", folder,
                            key);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    (void)tutti__tensor_files_path(folder, name, path);
     if (tutti__is_folder(path)) /* in which weights would be looked for */
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is a folder; expected a file", path);
     TUTTI_TRY(tutti__snapshot_new(model, m));
@@ -85,7 +87,7 @@ static tutti_status read_snapshot(tutti__snapshot *model, tutti_module *m, const
 tutti_status tutti__checkpoint_read_model(tutti__snapshot *model, tutti_module *m,
                                           const char *folder, const json_t *state)
 {
-    return read_snapshot(model, m, folder, "model.safetensors", state, "model_digest");
+    return read_snapshot(model, m, folder, "model", state, "model_digest");
 }
 
 tutti_status tutti__checkpoint_read_ema(tutti__snapshot *ema, tutti_module *m, const char *folder,
@@ -100,21 +102,12 @@ tutti_status tutti__checkpoint_read_ema(tutti__snapshot *ema, tutti_module *m, c
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s/state.json is damaged: ema has no number of updates", folder);
     *updates_p = (uint64_t)json_integer_value(updates);
-    return read_snapshot(ema, m, folder, "ema.safetensors", state, "ema_digest");
+    return read_snapshot(ema, m, folder, "ema", state, "ema_digest");
 }
 
 json_t *tutti__ema_json(const tutti_ema *ema)
 {
     return ema ? json_pack("{s:I}", "updates", (json_int_t)tutti_ema_updates(ema)) : json_null();
-}
-
-tutti_status tutti__checkpoint_read_optim(tutti__optim_block *block, const tutti_module *m,
-                                          const char *folder)
-{
-    char path[TUTTI__CHECKPOINT_PATH + 32];
-
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    return tutti__optim_block_read(block, m, path);
 }
 
 json_t *tutti__scaler_json(const tutti_scaler *scaler)

@@ -12,14 +12,17 @@
 /* What is written. */
 typedef struct tutti__checkpoint_parts {
     const tutti_module *m;
-    const tutti__snapshot *model;
-    const tutti__optim_block *block; /* NULL: without an optimizer */
+    const tutti__snapshot *model;    /* NULL: ranks write parts of it (part.h), and its digest is in state */
+    const tutti__optim_block *block; /* NULL: without an optimizer, or parts */
     const tutti__snapshot *ema;      /* the averages and the model's buffers; NULL: none */
     json_t *state;                   /* state.json, to which the digests are added */
 } tutti__checkpoint_parts;
 
-/* Writes model.safetensors, optimizer.safetensors, ema.safetensors and state.json. */
+/* Writes model.safetensors, optimizer.safetensors and ema.safetensors. */
 tutti_status tutti__checkpoint_write_files(tutti__draft *draft,
+                                           const tutti__checkpoint_parts *parts);
+/* And state.json, after all others. */
+tutti_status tutti__checkpoint_write_state(tutti__draft *draft,
                                            const tutti__checkpoint_parts *parts);
 /* Makes `model` from FOLDER's model.safetensors, which must have the digest that `state` says; starts as {0}. The module does
  * not change. Free it after a failure too. */
@@ -28,9 +31,6 @@ tutti_status tutti__checkpoint_read_model(tutti__snapshot *model, tutti_module *
 /* The same from ema.safetensors; *updates_p: those that the averages have had. `ema` stays {0} if the checkpoint has none. */
 tutti_status tutti__checkpoint_read_ema(tutti__snapshot *ema, tutti_module *m, const char *folder,
                                         const json_t *state, uint64_t *updates_p);
-/* Makes the block from FOLDER's optimizer.safetensors. */
-tutti_status tutti__checkpoint_read_optim(tutti__optim_block *block, const tutti_module *m,
-                                          const char *folder);
 
 /* An average's "ema" in state.json: null without one. */
 json_t *tutti__ema_json(const tutti_ema *ema);

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 1 << 18 };
+enum { READ_BYTES = 1 << 18, REMOVALS = 8 };
 enum { LOCK_MS = 1000 };         /* for a process that was just killed, or is ending */
 #define PREVIOUS ".previous.tmp" /* an older checkpoint while another takes its name */
 #define LOCK     ".lock.tmp"
@@ -66,7 +66,8 @@ bool tutti__folder_holds(const char *folder, const char *name)
 bool tutti__is_checkpoint(const char *folder)
 {
     return tutti__folder_holds(folder, "state.json") &&
-           tutti__folder_holds(folder, "model.safetensors");
+           (tutti__folder_holds(folder, "model.safetensors") ||
+            tutti__folder_holds(folder, "model.safetensors.index.json"));
 }
 
 static bool is_temporary(const char *name)
@@ -88,11 +89,16 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path) == 0 || errno == ENOENT ? 0 : -1;
 }
 
-/* Removes the folder and all in it, also what no checkpoint has. Of a symbolic link it removes only the link. */
+/* Removes the folder and all in it, also what no checkpoint has, and what another rank adds meanwhile. Of a symbolic link it removes
+ * only the link. */
 static tutti_status remove_folder(const char *path)
 {
-    if (nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) == 0 || errno == ENOENT)
-        return TUTTI_OK;
+    for (int i = 0; i < REMOVALS; i++) {
+        if (nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) == 0 || errno == ENOENT)
+            return TUTTI_OK;
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            break;
+    }
     return tutti__fail_errno(errno, "cannot remove %s", path);
 }
 
@@ -203,6 +209,7 @@ static void init(tutti__draft *draft)
 {
     draft->dir = NULL;
     draft->is_owner = NULL;
+    draft->joined = false;
     draft->lock = draft->at = -1;
     draft->n = 0;
     draft->path[0] = draft->folder[0] = '\0';
@@ -277,6 +284,29 @@ tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint6
     TUTTI_TRY(make_folder(draft));
     draft->dir = dir;
     draft->step = step;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__checkpoint_join(tutti__draft *draft, const char *folder)
+{
+    init(draft);
+    draft->joined = true;
+    TUTTI_TRY(with_end(draft->path, folder, ""));
+    TUTTI_TRY(with_end(draft->folder, folder, ""));
+    draft->at = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return draft->at >= 0 ? TUTTI_OK : tutti__fail_errno(errno, "cannot open folder %s", folder);
+}
+
+tutti_status tutti__checkpoint_mark(const tutti__draft *draft, const char *mark, bool make)
+{
+    const int fd = make ? openat(draft->at, mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)
+                        : unlinkat(draft->at, mark, 0);
+
+    if (fd < 0)
+        return tutti__fail_errno(errno, "cannot %s %s/%s", make ? "write" : "remove", draft->folder,
+                                 mark);
+    if (make)
+        close(fd);
     return TUTTI_OK;
 }
 
@@ -409,13 +439,21 @@ static void forget_folder(tutti__draft *draft)
     draft->at = -1;
 }
 
+tutti_status tutti__checkpoint_settle(tutti__draft *draft)
+{
+    TUTTI_TRY(make_durable(draft));
+    forget_folder(draft);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status)
 {
     char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     close_files(draft);
-    if (draft->folder[0] && is_own(draft) && remove_folder(draft->folder) != TUTTI_OK)
+    if (draft->folder[0] && !draft->joined && is_own(draft) &&
+        remove_folder(draft->folder) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "checkpoint", "%s", tutti_last_error());
     forget_folder(draft);
     unlock(draft->path, &draft->lock);

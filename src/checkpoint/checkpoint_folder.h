@@ -37,6 +37,7 @@ typedef struct tutti__draft {
     uint64_t step;
     bool (*is_owner)(const void *owner);
     const void *owner;
+    bool joined;                                 /* another rank has begun it */
     int at;                                      /* `folder`; -1: it is another one */
     int lock;                                    /* of a checkpoint of any name; -1: none */
     char path[TUTTI__CHECKPOINT_PATH];           /* its name when it is complete */
@@ -53,6 +54,13 @@ tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint6
 /* The same for a checkpoint of any name, PATH, whose folder is made if needed; no link points to it. STATE, if another process
  * or thread is writing it. */
 tutti_status tutti__checkpoint_begin_at(tutti__draft *draft, const char *path);
+/* On another rank than the one that has begun: adds files to the same FOLDER. Then settle, or abandon, which removes nothing. */
+tutti_status tutti__checkpoint_join(tutti__draft *draft, const char *folder);
+/* Syncs and reads back what was written, and closes the folder, which has no name yet. */
+tutti_status tutti__checkpoint_settle(tutti__draft *draft);
+/* So that others can tell whether they have the folder on the file system where this rank has it: makes (else removes) an empty file
+ * in it, which is no part of the checkpoint. */
+tutti_status tutti__checkpoint_mark(const tutti__draft *draft, const char *mark, bool make);
 /* If a kill has left no PATH, but the one before it beside it: gives it its name back. */
 void tutti__checkpoint_recover(const char *path);
 /* The same for all checkpoints in DIR, to which no other process writes. */

@@ -155,7 +155,7 @@ static tutti_status read_files(const tutti__checkpoint_call *p, const char *fold
     if (status != TUTTI_OK || !p->optim)
         return status;
     snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    TUTTI_TRY(tutti__checkpoint_read_optim(&l->block, p->m, folder));
+    TUTTI_TRY(tutti__optim_block_read(&l->block, p->m, folder));
     return tutti__optim_block_fits(&l->block, p->optim, path);
 }
 

@@ -190,6 +190,8 @@ static tutti_status write_draft(const tutti__checkpoint_call *p, const char *pat
         if (status == TUTTI_OK)
             status = tutti__checkpoint_write_files(draft, &parts);
         if (status == TUTTI_OK)
+            status = tutti__checkpoint_write_state(draft, &parts);
+        if (status == TUTTI_OK)
             status = tutti__checkpoint_commit(draft);
         if (status != TUTTI_OK)
             status = tutti__checkpoint_abandon(draft, status);

@@ -7,8 +7,8 @@
 static tutti_status write(const char *path, const tutti__snapshot *s)
 {
     if (tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth"))
-        return tutti__pytorch_write(path, s->sources, s->n, s->pairs + 1, s->n_tied);
-    return tutti__safetensors_write(path, s->sources, s->n, s->pairs, s->n_pairs);
+        return tutti__pytorch_write(path, s->sources, s->n, s->notes.pairs + 1, s->notes.n_tied);
+    return tutti__safetensors_write(path, s->sources, s->n, s->notes.pairs, s->notes.n);
 }
 
 tutti_status tutti_module_save(const tutti_module *m, const char *path)

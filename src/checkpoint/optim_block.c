@@ -190,18 +190,19 @@ tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tut
     return status;
 }
 
-static tutti_status read_names(tutti__optim_block *block, const tutti__safetensors *file,
-                               const char *path)
+tutti_status tutti__optim_block_names(tutti__optim_block *block, const tutti__tensor_files *file)
 {
-    const char *states = tutti__safetensors_metadata(file, "states");
+    const char *states = tutti__safetensors_metadata(file->p[0], "states");
 
+    *block = (tutti__optim_block){0};
     if (!states)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: it does not say which states it holds", path);
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: it does not say which states it holds",
+                           file->path);
     while (*states) {
         size_t n = strcspn(states, " ");
 
         if (n == 0 || n >= sizeof block->names[0] || block->n_states == TUTTI__OPTIM_BLOCK_STATES)
-            return tutti__fail(TUTTI_ERR_FORMAT, "%s: its list of states is broken", path);
+            return tutti__fail(TUTTI_ERR_FORMAT, "%s: its list of states is broken", file->path);
         memcpy(block->names[block->n_states++], states, n);
         states += n + (states[n] == ' ');
     }
@@ -219,22 +220,29 @@ static bool is_new(const tutti__optim_block *block, const tutti_module *m, const
     return false;
 }
 
-static tutti_status read_one(const tutti__safetensors *file, const tutti__safetensors_source *to,
-                             const char *path)
+tutti_status tutti__optim_tensor_read(const tutti__tensor_files *parts, const char *name, tutti_dtype dtype,
+                                      tutti_shape shape, void *dst)
 {
-    const tutti__safetensors_entry *e = tutti__safetensors_find(file, to->name);
+    const tutti__safetensors *file = NULL;
+    const tutti__safetensors_entry *e = tutti__tensor_files_find(parts, name, &file);
 
-    if (!e || !e->readable || e->dtype != to->array.dtype ||
-        !tutti_shape_equal(e->shape, to->array.shape))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", path, to->name,
+    if (!e || !e->readable || e->dtype != dtype || !tutti_shape_equal(e->shape, shape))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", parts->path, name,
                            e ? "of another shape or dtype" : "missing");
     if (!tutti__safetensors_has_digest(file, e))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", path, to->name);
-    return tutti__safetensors_read(file, e, (void *)to->array.p);
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", parts->path, name);
+    return tutti__safetensors_read(file, e, dst);
+}
+
+static bool has_tensor(const tutti__tensor_files *parts, const char *name)
+{
+    const tutti__safetensors *file;
+
+    return tutti__tensor_files_find(parts, name, &file);
 }
 
 static tutti_status read_tensors(const tutti__optim_block *block, const tutti_module *m,
-                                 const tutti__safetensors *file, const char *path)
+                                 const tutti__tensor_files *file)
 {
     size_t n = (block->n_states + 1) * block->n_parameters, found = 0;
     tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
@@ -244,23 +252,24 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
     if (status == TUTTI_OK)
         n = describe(block, m, sources, names);
     for (size_t i = n; i-- > 0 && status == TUTTI_OK;) { /* the numbers of updates are last */
-        if (!tutti__safetensors_find(file, sources[i].name) && i < n - block->n_parameters &&
+        if (i < n - block->n_parameters && !has_tensor(file, sources[i].name) &&
             is_new(block, m, sources[i].name))
             continue;
-        status = read_one(file, &sources[i], path);
+        status = tutti__optim_tensor_read(file, sources[i].name, sources[i].array.dtype,
+                                          sources[i].array.shape,
+                                          (void *)(uintptr_t)sources[i].array.p);
         found++;
     }
-    if (status == TUTTI_OK && tutti__safetensors_count(file) != found)
-        status = tutti__fail(TUTTI_ERR_FORMAT, "%s: it holds %zu tensors, expected %zu", path,
-                             tutti__safetensors_count(file), found);
+    if (status == TUTTI_OK && tutti__tensor_files_count(file) != found)
+        status = tutti__fail(TUTTI_ERR_FORMAT, "%s: it holds %zu tensors, expected %zu", file->path,
+                             tutti__tensor_files_count(file), found);
     free(sources);
     free(names);
     return status;
 }
 
 /* A parameter has state if it is trained, or the file has some of it. */
-static void find_in_file(tutti__optim_block *block, const tutti_module *m,
-                         const tutti__safetensors *file)
+static void find_in_file(tutti__optim_block *block, const tutti_module *m, const tutti__tensor_files *file)
 {
     char name[NAME_BYTES];
 
@@ -269,41 +278,48 @@ static void find_in_file(tutti__optim_block *block, const tutti_module *m,
 
         snprintf(name, sizeof name, "%s.%s", block->names[0], tutti_tensor_name(t));
         block->has[i] = t->parameter->requires_grad ||
-                        (block->n_states > 0 && tutti__safetensors_find(file, name));
+                        (block->n_states > 0 && has_tensor(file, name));
     }
 }
 
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
-                                     const char *path)
+                                     const char *folder)
 {
-    tutti__safetensors *file;
+    tutti__tensor_files file;
     tutti_status status;
 
     *block = (tutti__optim_block){0};
-    TUTTI_TRY(tutti__safetensors_open(&file, path));
-    status = read_names(block, file, path);
+    status = tutti__tensor_files_open(&file, folder, "optimizer");
+    if (status == TUTTI_OK)
+        status = tutti__optim_block_names(block, &file);
     if (status == TUTTI_OK)
         status = allocate(block, m);
     if (status == TUTTI_OK) {
-        find_in_file(block, m, file);
+        find_in_file(block, m, &file);
         status = make_room(block, m);
     }
     if (status == TUTTI_OK)
-        status = read_tensors(block, m, file, path);
-    tutti__safetensors_close(file);
+        status = read_tensors(block, m, &file);
+    tutti__tensor_files_close(&file);
     if (status != TUTTI_OK)
         tutti__optim_block_free(block);
     return status;
+}
+
+void tutti__optim_states_text(const tutti_optim *optim, char text[160])
+{
+    tutti__optim_block own;
+
+    name_states(&own, optim);
+    list_states(&own, text);
 }
 
 tutti_status tutti__optim_block_fits(const tutti__optim_block *block, const tutti_optim *optim,
                                      const char *path)
 {
     char here[160], there[160];
-    tutti__optim_block own;
 
-    name_states(&own, optim);
-    list_states(&own, here);
+    tutti__optim_states_text(optim, here);
     list_states(block, there);
     if (strcmp(here, there) == 0)
         return TUTTI_OK;

@@ -6,6 +6,7 @@
 #define TUTTI_CHECKPOINT_OPTIM_BLOCK_H
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weights_parts.h"
 #include "device/device.h"
 #include <jansson.h>
 #include <tutti/group.h>
@@ -40,10 +41,17 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
 /* Writes the contents of its file by put(user, ...). */
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
                                       tutti__put *put, void *user);
-/* Makes the block from the file; the state of a parameter that had no updates, and is not in the file, is zeros. FORMAT if that is not of
+/* Makes the block from FOLDER's optimizer.safetensors, or its parts; the state of a parameter that had no updates, and is not in the file, is zeros. FORMAT if that is not of
  * this module, or a digest does not match. */
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
-                                     const char *path);
+                                     const char *folder);
+/* Makes an empty block with the names of the states that the file holds. FORMAT. */
+tutti_status tutti__optim_block_names(tutti__optim_block *block, const tutti__tensor_files *file);
+/* Reads one tensor, which must be there, of this dtype and shape, with a digest. FORMAT. */
+tutti_status tutti__optim_tensor_read(const tutti__tensor_files *parts, const char *name, tutti_dtype dtype,
+                                      tutti_shape shape, void *dst);
+/* The names of the states of an optimizer, as its file lists them: "exp_avg exp_avg_sq". */
+void tutti__optim_states_text(const tutti_optim *optim, char text[160]);
 /* FORMAT, naming `path`, if the block's kinds of state are not this optimizer's. */
 tutti_status tutti__optim_block_fits(const tutti__optim_block *block, const tutti_optim *optim,
                                      const char *path);

@@ -34,6 +34,9 @@ size_t tutti__safetensors_count(const tutti__safetensors *file);
 const tutti__safetensors_entry *tutti__safetensors_at(const tutti__safetensors *file, size_t i);
 const tutti__safetensors_entry *tutti__safetensors_find(const tutti__safetensors *file,
                                                         const char *name);
+/* XXH3-64 of the file's beginning up to its data, in which the digests of its arrays are. */
+tutti_status tutti__safetensors_header(const char *path, uint64_t *digest_p);
+uint64_t tutti__safetensors_header_digest(const tutti__safetensors *file);
 /* Takes entry i out; those after it move down. Before pointers to entries are kept. */
 void tutti__safetensors_pass_over(tutti__safetensors *file, size_t i);
 /* The text of a key of __metadata__, or NULL. */

@@ -24,6 +24,7 @@
 struct tutti__safetensors {
     int fd;
     uint64_t data_start, data_bytes;
+    uint64_t header_digest;
     json_t *header; /* owns the names */
     tutti__safetensors_entry *entries;
     size_t n;
@@ -221,7 +222,7 @@ static tutti_status read_header(tutti__safetensors *file)
     struct stat st;
     unsigned char head[8];
     uint64_t n;
-    char *text;
+    char *block, *text;
     json_error_t error;
     tutti_status status;
 
@@ -242,10 +243,12 @@ static tutti_status read_header(tutti__safetensors *file)
                          (long long)st.st_size);
     file->data_start = 8 + n;
     file->data_bytes = (uint64_t)st.st_size - file->data_start;
-    text = tutti__alloc((size_t)n + 1);
-    if (!text)
+    block = tutti__alloc((size_t)n + 9);
+    if (!block)
         return TUTTI_ERR_MEMORY;
-    status = tutti__read_at(file->fd, file->path, 8, text, (size_t)n);
+    text = block + 8;
+    status = tutti__read_at(file->fd, file->path, 0, block, (size_t)n + 8);
+    file->header_digest = tutti__hash64(block, (size_t)n + 8);
     if (status == TUTTI_OK && text[0] != '{')
         status = malformed(file, "its header does not begin with '{'");
     if (status == TUTTI_OK && count_values(text, (size_t)n) > MAX_VALUES)
@@ -260,7 +263,7 @@ static tutti_status read_header(tutti__safetensors *file)
         else
             status = malformed(file, "its header, at byte %d: %s", error.position, error.text);
     }
-    free(text);
+    free(block);
     return status;
 }
 
@@ -293,6 +296,21 @@ void tutti__safetensors_close(tutti__safetensors *file)
     json_decref(file->header);
     free(file->entries);
     free(file);
+}
+
+uint64_t tutti__safetensors_header_digest(const tutti__safetensors *file)
+{
+    return file->header_digest;
+}
+
+tutti_status tutti__safetensors_header(const char *path, uint64_t *digest_p)
+{
+    tutti__safetensors *file;
+
+    TUTTI_TRY(tutti__safetensors_open(&file, path));
+    *digest_p = file->header_digest;
+    tutti__safetensors_close(file);
+    return TUTTI_OK;
 }
 
 size_t tutti__safetensors_count(const tutti__safetensors *file)

@@ -12,6 +12,34 @@ static size_t room_of(const tutti_tensor *t)
     return (tutti__tensor_bytes(t) + 63) / 64 * 64;
 }
 
+tutti_status tutti__file_pairs(tutti__file_notes *notes, const tutti_module *m)
+{
+    const size_t n_tied = notes->n_tied = tutti_module_n_tied(m);
+
+    TUTTI_TRY(tutti__adapters_text(m, &notes->adapters));
+    notes->n = 1 + n_tied + (notes->adapters != NULL);
+    notes->pairs = tutti__alloc(notes->n * sizeof *notes->pairs);
+    if (!notes->pairs)
+        return TUTTI_ERR_MEMORY;
+    notes->pairs[0] = (tutti__safetensors_pair){"format", "pt"};
+    if (notes->adapters)
+        notes->pairs[1 + n_tied] = (tutti__safetensors_pair){TUTTI__ADAPTERS_KEY, notes->adapters};
+    for (size_t i = 1; i <= n_tied; i++) {
+        tutti_tensor *t = NULL;
+
+        notes->pairs[i].key = tutti_module_tied(m, i - 1, &t);
+        notes->pairs[i].value = tutti_tensor_name(t);
+    }
+    return TUTTI_OK;
+}
+
+void tutti__file_notes_free(tutti__file_notes *notes)
+{
+    free(notes->pairs);
+    free(notes->adapters);
+    *notes = (tutti__file_notes){.n = 0};
+}
+
 tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
 {
     char *at;
@@ -20,25 +48,13 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
     s->n = tutti_module_n_state(m);
     for (size_t i = 0; i < s->n; i++)
         s->bytes += room_of(tutti_module_state(m, i));
-    TUTTI_TRY(tutti__adapters_text(m, &s->adapters));
-    s->n_tied = tutti_module_n_tied(m);
-    s->n_pairs = 1 + s->n_tied + (s->adapters != NULL);
+    TUTTI_TRY(tutti__file_pairs(&s->notes, m));
     s->sources = tutti__alloc((s->n + 1) * sizeof *s->sources);
-    s->pairs = tutti__alloc(s->n_pairs * sizeof *s->pairs);
     s->ops = m->cx->device_ops;
     s->device = m->cx->device;
     s->values = at = s->ops->host_alloc(s->device, s->bytes);
-    if (!s->sources || !s->pairs || !s->values)
+    if (!s->sources || !s->values)
         return TUTTI_ERR_MEMORY;
-    s->pairs[0] = (tutti__safetensors_pair){"format", "pt"};
-    if (s->adapters)
-        s->pairs[1 + s->n_tied] = (tutti__safetensors_pair){TUTTI__ADAPTERS_KEY, s->adapters};
-    for (size_t i = 1; i <= s->n_tied; i++) {
-        tutti_tensor *t = NULL;
-
-        s->pairs[i].key = tutti_module_tied(m, i - 1, &t);
-        s->pairs[i].value = tutti_tensor_name(t);
-    }
     for (size_t i = 0; i < s->n; i++) {
         const tutti_tensor *t = tutti_module_state(m, i);
 
@@ -52,8 +68,7 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
 void tutti__snapshot_free(tutti__snapshot *s)
 {
     free(s->sources);
-    free(s->pairs);
-    free(s->adapters);
+    tutti__file_notes_free(&s->notes);
     if (s->values)
         s->ops->host_free(s->device, s->values);
     *s = (tutti__snapshot){.n = 0};

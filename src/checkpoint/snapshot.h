@@ -8,14 +8,23 @@
 #include "optim/ema.h"
 #include <tutti/nn.h>
 
+/* What a file of a module's weights says besides them. Starts as {0}. */
+typedef struct tutti__file_notes {
+    tutti__safetensors_pair *
+        pairs; /* {"format", "pt"}; then further names of tied parameters, and the first one of each; then the adapters, if any */
+    size_t n, n_tied;
+    char *adapters; /* what the file says of them (adapter.h) */
+} tutti__file_notes;
+
+/* MEMORY. Free it after a failure too. */
+tutti_status tutti__file_pairs(tutti__file_notes *notes, const tutti_module *m);
+void tutti__file_notes_free(tutti__file_notes *notes);
+
 /* Starts as {0}. Names are the module's, which must outlive it. */
 typedef struct tutti__snapshot {
     size_t n;                           /* tensors, in the order of tutti_module_state */
     tutti__safetensors_source *sources; /* one for each, with its values */
-    tutti__safetensors_pair *
-        pairs; /* {"format", "pt"}; then further names of tied parameters, and the first one of each; then the adapters, if any */
-    size_t n_pairs, n_tied;
-    char *adapters; /* what the file says of them (adapter.h) */
+    tutti__file_notes notes;
     char *values; /* the memory of the values, each 64-byte aligned; from the device's host_alloc */
     size_t bytes;
     const tutti__device_ops *ops;

@@ -2,6 +2,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
+#include "checkpoint/weights_parts.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -119,30 +120,49 @@ static void verify_file(verifier *v, const char *path, const char *expected)
 
 /* ---- Folders ---------------------------------------------------------------------------------------------------- */
 
-/* The other files of tensors: ema.safetensors has a digest in state.json. */
-static void verify_others(verifier *v, const char *folder, const char *ema_digest)
+/* Files of tensors that a checkpoint may have; of each the file, or an index of parts. */
+static const char *const stems[] = {"model", "optimizer", "ema"};
+enum { STEMS = 3 };
+
+static bool is_of_stem(const char *name)
+{
+    for (size_t i = 0; i < STEMS; i++) {
+        const size_t n = strlen(stems[i]);
+
+        if (strncmp(name, stems[i], n) == 0 && (name[n] == '.' || name[n] == '-'))
+            return true;
+    }
+    return false;
+}
+
+/* The other files of tensors: those of communication hooks. */
+static void verify_others(verifier *v, const char *folder)
 {
     DIR *dir = opendir(folder);
     char path[TUTTI__CHECKPOINT_PATH + 300];
     struct dirent *entry;
 
     while (dir && (entry = readdir(dir)))
-        if (tutti__ends_in(entry->d_name, ".safetensors") &&
-            strcmp(entry->d_name, "model.safetensors") != 0) {
+        if (tutti__ends_in(entry->d_name, ".safetensors") && !is_of_stem(entry->d_name)) {
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-            verify_file(v, path, strcmp(entry->d_name, "ema.safetensors") == 0 ? ema_digest : NULL);
+            verify_file(v, path, NULL);
         }
     if (dir)
         closedir(dir);
 }
 
-static void need(verifier *v, const char *folder, const char *name)
+/* needed: it must be there. */
+static void verify_stem(verifier *v, const char *folder, const char *stem, bool needed,
+                        const char *digest)
 {
-    char path[TUTTI__CHECKPOINT_PATH + 32];
+    char path[TUTTI__CHECKPOINT_PATH];
 
-    if (tutti__folder_holds(folder, name))
+    if (tutti__tensor_files_path(folder, stem, path)) {
+        verify_file(v, path, digest);
         return;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    }
+    if (!needed)
+        return;
     tutti__fail(TUTTI_ERR_NOT_FOUND, "%s is missing", path);
     damaged(v, path);
 }
@@ -150,7 +170,6 @@ static void need(verifier *v, const char *folder, const char *name)
 static void verify_checkpoint(verifier *v, const char *folder)
 {
     char path[TUTTI__CHECKPOINT_PATH + 32];
-    const char *expected = NULL;
     json_t *state = NULL;
 
     snprintf(path, sizeof path, "%s/state.json", folder);
@@ -158,17 +177,14 @@ static void verify_checkpoint(verifier *v, const char *folder)
     forget(path);
     if (tutti__state_read(&state, folder) != TUTTI_OK)
         damaged(v, path);
-    else {
+    else
         v->call(v->user, path, NULL);
-        expected = json_string_value(json_object_get(state, "model_digest"));
-    }
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    verify_file(v, path, expected);
-    if (!json_is_null(json_object_get(state, "optimizer")))
-        need(v, folder, "optimizer.safetensors");
-    if (json_is_object(json_object_get(state, "ema")))
-        need(v, folder, "ema.safetensors");
-    verify_others(v, folder, json_string_value(json_object_get(state, "ema_digest")));
+    verify_stem(v, folder, "model", true,
+                json_string_value(json_object_get(state, "model_digest")));
+    verify_stem(v, folder, "optimizer", !json_is_null(json_object_get(state, "optimizer")), NULL);
+    verify_stem(v, folder, "ema", json_is_object(json_object_get(state, "ema")),
+                json_string_value(json_object_get(state, "ema_digest")));
+    verify_others(v, folder);
     json_decref(state);
 }
 

@@ -130,8 +130,7 @@ bool tutti__weights_find_ema(const char *path, char file[4096])
 
     if (!tutti__is_folder(path) || tutti__weights_find(&place, path) != TUTTI_OK)
         return false;
-    return snprintf(file, 4096, "%s/ema.safetensors", dirname(place.file)) < 4096 &&
-           access(file, F_OK) == 0;
+    return tutti__tensor_files_path(dirname(place.file), "ema", file);
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */

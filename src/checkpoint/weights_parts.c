@@ -6,9 +6,11 @@
 #include "checkpoint/state.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_PARTS = 4096 };
 
@@ -69,7 +71,12 @@ static tutti_status open_files(const char *index, const char *const *names, size
     for (size_t i = 0; i < n; i++) {
         if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
             return malformed(index, "a file's name is too long", names[i]);
-        TUTTI_TRY(tutti__safetensors_open(&parts[i], path));
+        const tutti_status status = tutti__safetensors_open(&parts[i], path);
+
+        if (status == TUTTI_ERR_NOT_FOUND)
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s is missing, one of the %zu files that %s names", path, n, index);
+        TUTTI_TRY(status);
         (*n_p)++;
     }
     return TUTTI_OK;
@@ -105,6 +112,32 @@ static tutti_status apply_map(const char *index, json_t *map, const char *const 
     return TUTTI_OK;
 }
 
+/* That the files are those that were written with the index, if it says which: not of another step or run. */
+static tutti_status check_headers(const char *index, const json_t *json, const char *const *names,
+                                  size_t n, tutti__safetensors *const *parts)
+{
+    const json_t *metadata = json_object_get(json, "metadata");
+    const json_t *digests = json_object_get(metadata, TUTTI__PARTS_DIGESTS);
+    const json_t *step = json_object_get(metadata, "step");
+
+    for (size_t i = 0; digests && i < n; i++) {
+        const char *said = json_string_value(json_object_get(digests, names[i]));
+        const char *of = tutti__safetensors_metadata(parts[i], "step");
+        char digest[24];
+
+        snprintf(digest, sizeof digest, "%016" PRIx64, tutti__safetensors_header_digest(parts[i]));
+        if (said && strcmp(said, digest) == 0)
+            continue;
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%.100s beside %s is another file than the one that was written with it: "
+                           "its header, of step %.20s, has digest %s, and the index, of step %lld, "
+                           "says %.20s",
+                           names[i], index, of ? of : "unknown", digest,
+                           (long long)json_integer_value(step), said ? said : "nothing of it");
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__weights_open_parts(const char *index, tutti__safetensors ***parts_p,
                                        size_t *n_p)
 {
@@ -130,8 +163,70 @@ tutti_status tutti__weights_open_parts(const char *index, tutti__safetensors ***
         status = *parts_p ? open_files(index, names, n, *parts_p, n_p) : TUTTI_ERR_MEMORY;
     }
     if (status == TUTTI_OK)
+        status = check_headers(index, json, names, n, *parts_p);
+    if (status == TUTTI_OK)
         status = apply_map(index, map, names, n, *parts_p);
     free(names);
     json_decref(json);
     return status;
+}
+
+/* ---- Of a checkpoint ------------------------------------------------------------------------------------------- */
+
+bool tutti__tensor_files_path(const char *folder, const char *stem, char path[4096])
+{
+    static const char *const ends[] = {".safetensors", TUTTI__PARTS_INDEX};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ends); i++)
+        if (snprintf(path, 4096, "%s/%s%s", folder, stem, ends[i]) < 4096 &&
+            access(path, F_OK) == 0)
+            return true;
+    snprintf(path, 4096, "%s/%s.safetensors", folder, stem);
+    return false;
+}
+
+tutti_status tutti__tensor_files_open(tutti__tensor_files *parts, const char *folder, const char *stem)
+{
+    *parts = (tutti__tensor_files){.n = 0};
+    (void)tutti__tensor_files_path(folder, stem, parts->path);
+    if (tutti__ends_in(parts->path, ".json"))
+        return tutti__weights_open_parts(parts->path, &parts->p, &parts->n);
+    parts->p = tutti__alloc(sizeof *parts->p);
+    if (!parts->p)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__safetensors_open(&parts->p[0], parts->path));
+    parts->n = 1;
+    return TUTTI_OK;
+}
+
+void tutti__tensor_files_close(tutti__tensor_files *parts)
+{
+    for (size_t i = 0; i < parts->n; i++)
+        tutti__safetensors_close(parts->p[i]);
+    free(parts->p);
+    *parts = (tutti__tensor_files){.n = 0};
+}
+
+size_t tutti__tensor_files_count(const tutti__tensor_files *parts)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < parts->n; i++)
+        n += tutti__safetensors_count(parts->p[i]);
+    return n;
+}
+
+const tutti__safetensors_entry *tutti__tensor_files_find(const tutti__tensor_files *parts,
+                                                         const char *name,
+                                                         const tutti__safetensors **file_p)
+{
+    for (size_t i = 0; i < parts->n; i++) {
+        const tutti__safetensors_entry *e = tutti__safetensors_find(parts->p[i], name);
+
+        if (e) {
+            *file_p = parts->p[i];
+            return e;
+        }
+    }
+    return NULL;
 }

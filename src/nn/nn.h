@@ -117,6 +117,7 @@ struct tutti_root {
 
     float *flat_parameters, *flat_gradients; /* NULL until laid out */
     bool gradients_borrowed;
+    bool reserved; /* the parameters' memory is, and ZeRO gives memory to parts of it */
     size_t n_flat;
     size_t *offsets;            /* of parameter i, in elements */
     size_t *placement;          /* parameters by ascending offset */

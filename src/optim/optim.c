@@ -91,11 +91,19 @@ static void free_state(const tutti_optim *optim, float *const state[TUTTI__OPTIM
             cx->device_ops->free(cx->device, state[k]);
 }
 
+static void forget_later(tutti_optim *optim)
+{
+    if (optim->later.free)
+        optim->later.free(optim->later.self);
+    memset(&optim->later, 0, sizeof optim->later);
+}
+
 void tutti_optim_free(tutti_optim *optim)
 {
     if (!optim)
         return;
     leave_list(&optim->entry);
+    forget_later(optim);
     tutti__optim_free_whole(optim);
     free_state(optim, optim->state);
     if (optim->scratch)
@@ -227,6 +235,16 @@ static tutti_status renew_state(tutti_optim *optim)
     return TUTTI_OK;
 }
 
+static tutti_status load_later(tutti_optim *optim)
+{
+    tutti_status status = TUTTI_OK;
+
+    if (optim->later.load)
+        status = optim->later.load(optim->later.self, optim);
+    forget_later(optim);
+    return status;
+}
+
 tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sharding)
 {
     struct tutti_root *root = optim->module->root;
@@ -247,7 +265,12 @@ tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sha
     status = renew_state(optim);
     if (status != TUTTI_OK)
         optim->sharding = NULL;
-    return status;
+    return status == TUTTI_OK ? load_later(optim) : status;
+}
+
+tutti_status tutti__optim_load_now(tutti_optim *optim)
+{
+    return optim->later.load ? tutti__optim_prepare(optim, NULL) : TUTTI_OK;
 }
 
 tutti_status tutti__optim_take_whole(tutti_optim *optim)

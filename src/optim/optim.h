@@ -110,6 +110,12 @@ struct tutti_optim {
     const tutti__sharding *sharding; /* whose ranges state has; NULL: not sharded */
     /* All ranks' state, gathered on this rank until the next step, in host memory; else NULL. */
     float *whole[TUTTI__OPTIM_STATES];
+    /* State that is read when its layout is known, before the next update, on all ranks together. load NULL: none. */
+    struct {
+        tutti_status (*load)(void *self, tutti_optim *optim);
+        void (*free)(void *self);
+        void *self;
+    } later;
 };
 
 /* Checks the module and makes the optimizer with this rule. */
@@ -160,6 +166,8 @@ tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span
 tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                                      const tutti_tensor *parameter, tutti_stream *stream,
                                      float *dst);
+/* Reads what was left for later now, in the present layout. Collective. */
+tutti_status tutti__optim_load_now(tutti_optim *optim);
 /* Frees the gathered state. */
 void tutti__optim_free_whole(tutti_optim *optim);
 /* With sharded state. take_whole: the gathered state replaces this rank's share, unsharded until the next step. drop_share:

@@ -25,6 +25,11 @@ static tutti_status check(const tutti_optim *optim, size_t k, const tutti_tensor
     TUTTI_TRY(check_parameter(optim, parameter));
     if (!tutti_optim_state_name(optim, k))
         return tutti__fail(TUTTI_ERR_ARG, "%s: has no state %zu", optim->rule->name, k);
+    if (optim->later.load)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: its state is read from the checkpoint in the next step, when it is "
+                           "known which part each rank keeps",
+                           optim->rule->name);
     return TUTTI_OK;
 }
 

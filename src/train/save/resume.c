@@ -4,6 +4,7 @@
 #include "base/terminal.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/optim_load.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
 #include "comm/comm.h"
@@ -144,7 +145,9 @@ static tutti_status read_files(tutti__resume *r, const char *folder)
         tutti__checkpoint_read_model(&model, r->session->module, folder, r->state);
 
     if (status == TUTTI_OK)
-        status = tutti__checkpoint_read_optim(&r->optim, r->session->module, folder);
+        status = tutti__session_is_divided(r->session)
+                     ? tutti__optim_file_check(&r->optim, r->session->module, folder)
+                     : tutti__optim_block_read(&r->optim, r->session->module, folder);
     if (status == TUTTI_OK && r->session->config->ema > 0)
         status = tutti__checkpoint_read_ema(&r->ema, r->session->module, folder, r->state,
                                             &r->ema_updates);
@@ -492,12 +495,26 @@ static tutti_status check_optimizer(const tutti__resume *r)
     return tutti__optim_block_fits(&r->optim, r->session->optim, path);
 }
 
-/* With ZeRO, too, every rank gets all of it, and keeps its share in the first step. */
+/* If the layout divides it, each rank reads its part in the first step, which makes the layout. */
+static tutti_status apply_divided(tutti__resume *r)
+{
+    const char *digest = json_string_value(json_object_get(r->state, "digest"));
+
+    TUTTI_TRY(tutti__group_agree(r->session->group,
+                                 r->session->rank == 0 ? check_optimizer(r) : TUTTI_OK));
+    TUTTI_TRY(
+        tutti_broadcast(r->session->group, TUTTI_BUF(r->path, sizeof r->path, TUTTI_U8), 0, NULL));
+    return tutti__optim_load_later(r->session->optim, r->session->module, r->session->group,
+                                   r->path, digest ? digest : "");
+}
+
 static tutti_status apply_optimizer(tutti__resume *r)
 {
     tutti__optim_block *block = &r->optim;
     tutti_status status;
 
+    if (tutti__session_is_divided(r->session))
+        return apply_divided(r);
     TUTTI_TRY(tutti__group_agree(
         r->session->group, r->session->rank == 0 ? check_optimizer(r)
                                                  : tutti__optim_block_new(block, r->session->optim,

@@ -2,6 +2,8 @@
 #include "train/save/saving.h"
 
 #include "checkpoint/checkpoint_folder.h"
+#include "comm/comm.h"
+#include "optim/optim.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
 #include "train/output/trace.h"
@@ -107,12 +109,22 @@ static tutti_status fail(tutti__saving *s, uint64_t step)
     return TUTTI_OK;
 }
 
-/* Waits for the previous write, and handles its result. Rank 0. */
+/* The group's failure, which is that of the run. */
+static bool is_lost(tutti_status status)
+{
+    return status != TUTTI_OK && tutti_status_scope(status) == TUTTI_SCOPE_GROUP;
+}
+
+/* Waits for the previous write, and handles its result; of other ranks than 0, which hear the same, rank 0 does. */
 static tutti_status settle(tutti__saving *s)
 {
     const bool busy = tutti__writer_is_busy(s->writer);
     tutti_status status = tutti__writer_end(s->writer);
 
+    if (is_lost(status))
+        return status;
+    if (s->session->rank != 0)
+        return TUTTI_OK;
     if (status == TUTTI_OK && busy)
         s->unsaved[0] = '\0';
     return status == TUTTI_OK ? TUTTI_OK : fail(s, tutti__writer_step(s->writer));
@@ -141,36 +153,79 @@ bool tutti__saving_make_room(tutti__saving *s, tutti_status status)
     return false;
 }
 
+/* Whether ranks write parts of the checkpoint, so that all of them take part in what rank 0 does. */
+static bool is_divided(const tutti__saving *s)
+{
+    return tutti__writer_is_divided(s->writer);
+}
+
+/* Whether the last checkpoint, whose write has failed, is tried once more: rank 0's answer. */
+static tutti_status ask_again(tutti__saving *s, tutti_status status, bool *again_p)
+{
+    int64_t again = s->session->rank == 0 &&
+                    (status != TUTTI_ERR_DISK || tutti__saving_make_room(s, status));
+
+    if (is_divided(s))
+        TUTTI_TRY(tutti_broadcast(s->session->group, TUTTI_BUF(&again, 1, TUTTI_I64), 0, NULL));
+    *again_p = again != 0;
+    return TUTTI_OK;
+}
+
 /* The last checkpoint could not be written. There is no more training to stop: the other results are written anyway, and the
  * end reports it. */
-static void try_again(tutti__saving *s, tutti_status status)
+static tutti_status try_again(tutti__saving *s, tutti_status status)
 {
     char message[2048];
+    bool again;
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (status != TUTTI_ERR_DISK || tutti__saving_make_room(s, status)) {
+    TUTTI_TRY(ask_again(s, status, &again));
+    if (again) {
         status = tutti__writer_again(s->writer);
         if (status == TUTTI_OK)
             status = tutti__writer_end(s->writer);
     } else
         tutti__fail_again(status, message);
+    if (s->session->rank != 0)
+        return TUTTI_OK;
     if (status == TUTTI_OK)
         s->unsaved[0] = '\0';
     else
         note_failure(s, s->position->at.step);
+    return TUTTI_OK;
 }
 
 /* ---- Writing a checkpoint ---------------------------------------------------------------------------------------------- */
 
+static tutti_status make_writer(tutti__saving *s)
+{
+    if (s->writer)
+        return TUTTI_OK;
+    return tutti__writer_new(&s->writer, s->session->module, s->session->optim, s->session->ema,
+                             s->session->cx->recorder);
+}
+
+static tutti_status describe(tutti__saving *s, tutti__writing *writing)
+{
+    if (s->session->rank != 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__run_folder_checkpoints(s->folder, writing->dir));
+    writing->state = tutti__state_json(s);
+    return writing->state ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
 static tutti_status begin(tutti__saving *s, tutti__writing *writing)
 {
-    TUTTI_TRY(tutti__run_folder_checkpoints(s->folder, writing->dir));
-    if (!s->writer)
-        TUTTI_TRY(tutti__writer_new(&s->writer, s->session->module, s->session->optim,
-                                    s->session->ema, s->session->cx->recorder));
-    writing->state = tutti__state_json(s);
-    if (!writing->state)
-        return TUTTI_ERR_MEMORY;
+    tutti_status status = make_writer(s);
+
+    if (status == TUTTI_OK)
+        status = describe(s, writing);
+    if (is_divided(s))
+        status = tutti__group_agree(s->session->group, status);
+    if (status != TUTTI_OK) {
+        json_decref(writing->state);
+        return status;
+    }
     TUTTI_TRY(tutti__writer_begin(s->writer, writing));
     /* The first backward moves parameters. */
     if (!tutti_ddp_reducer(s->session->ddp))
@@ -178,12 +233,14 @@ static tutti_status begin(tutti__saving *s, tutti__writing *writing)
     return TUTTI_OK;
 }
 
-/* Rank 0's part, after the other ranks' state was gathered. last: the end of the run, so it waits. */
+/* After the other ranks' state was gathered: rank 0's part, or if they write parts, every rank's. last: the end of the run, so it
+ * waits. */
 static tutti_status write_one(tutti__saving *s)
 {
     const bool last = s->position->stop || tutti__plan_finishes(s->plan, s->position);
+    const bool first = s->session->rank == 0;
     tutti__writing writing = {.step = s->position->at.step,
-                              .folder = s->folder,
+                              .folder = first ? s->folder : NULL,
                               .keep = (size_t)s->session->config->keep_checkpoints,
                               .best = tutti__best_is_kept(s->session->config) &&
                                       s->position->best.step == s->position->at.step,
@@ -191,10 +248,14 @@ static tutti_status write_one(tutti__saving *s)
                               .ranks = s->session->size};
     tutti_status status;
 
-    writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
+    writing.hooks = writing.hook_bytes > 0 && first ? s->hooks : NULL;
     if (last) /* before the copy of the state is allocated: this keeps the peak of memory that of the steps */
         tutti__step_memory_release(s->session->cx);
     status = begin(s, &writing);
+    if (is_lost(status))
+        return status;
+    if (status != TUTTI_OK && !first)
+        return TUTTI_OK;
     if (status != TUTTI_OK && last)
         note_failure(s, s->position->at.step);
     if (status != TUTTI_OK)
@@ -203,28 +264,39 @@ static tutti_status write_one(tutti__saving *s)
         return s->session->config->checkpoint_background ? TUTTI_OK : settle(s);
     status = tutti__writer_end(s->writer);
     if (status != TUTTI_OK)
-        try_again(s, status);
-    else
+        return is_lost(status) ? status : try_again(s, status);
+    if (first)
         s->unsaved[0] = '\0';
     return TUTTI_OK;
+}
+
+/* With a layout that divides what is saved, finds what each rank writes. Collective; before: of rank 0's previous checkpoint. */
+static tutti_status divide(tutti__saving *s, tutti_status before)
+{
+    if (!tutti__session_is_divided(s->session))
+        return before;
+    TUTTI_TRY(tutti__group_agree(s->session->group, before == TUTTI_OK ? make_writer(s) : before));
+    TUTTI_TRY(tutti__optim_load_now(s->session->optim)); /* without a step since the resume */
+    return tutti__writer_divide(s->writer, s->session->group);
 }
 
 static tutti_status save(tutti__saving *s)
 {
     const size_t bytes = tutti__powersgd_bytes(&s->session->hook);
-    tutti_status status = TUTTI_OK, before = TUTTI_OK;
+    const bool first = s->session->rank == 0;
+    tutti_status status = TUTTI_OK, before;
 
-    if (s->session->rank == 0)
-        before = s->failure == TUTTI_OK ? settle(s) : tutti__fail_again(s->failure, s->unsaved);
-    if (s->session->zero && s->session->shards == 0)
-        status = tutti_zero_consolidate(s->session->zero, s->session->optim, 0);
-    if (status == TUTTI_OK && bytes > 0)
-        status = s->session->rank == 0 ? collect_hooks(s, bytes) : send_hook(s, bytes);
+    before = s->failure == TUTTI_OK ? settle(s) : tutti__fail_again(s->failure, s->unsaved);
+    if (bytes > 0)
+        status = first ? collect_hooks(s, bytes) : send_hook(s, bytes);
     if (status != TUTTI_OK)
         return status;
-    if (before != TUTTI_OK)
-        return tutti__fail_again(before, s->unsaved);
-    return s->session->rank == 0 ? write_one(s) : TUTTI_OK;
+    status = divide(s, before);
+    if (status != TUTTI_OK)
+        return first && before != TUTTI_OK ? tutti__fail_again(before, s->unsaved) : status;
+    if (s->session->zero && s->session->shards == 0 && !is_divided(s)) /* a share may be all of it */
+        TUTTI_TRY(tutti_zero_consolidate(s->session->zero, s->session->optim, 0));
+    return first || is_divided(s) ? write_one(s) : TUTTI_OK;
 }
 
 static void count_stall(tutti__saving *s, uint64_t begin_ns)
@@ -294,7 +366,7 @@ void tutti__saving_copied(tutti__saving *s)
 /* A failed run may have a write in flight, whose result only this reports. */
 void tutti__saving_close(tutti__saving *s)
 {
-    if (tutti__writer_end(s->writer) != TUTTI_OK) {
+    if (tutti__writer_end(s->writer) != TUTTI_OK && s->session->rank == 0) {
         note_failure(s, tutti__writer_step(s->writer));
         print_error(s, "%s", s->unsaved);
     }

@@ -1,6 +1,7 @@
 /* saving.h -- checkpoints of a run, and what happens if one cannot be written.   SPDX-License-Identifier: MIT
  *
- * All ranks meet for a checkpoint; rank 0 starts writing it (writer.h), and training continues. A failure is known later: at
+ * All ranks meet for a checkpoint; rank 0, or with a layout that divides the state every rank, starts writing it (writer.h), and
+ * training continues. A failure is known later: at
  * the latest when the next checkpoint is due, which waits for the previous one. With checkpoint_failure=continue rank 0 reports
  * it, and the next checkpoint is another try; with stop all ranks end at the next step. The run waits for its last
  * checkpoint; if that fails, older ones are removed to make room, and it is tried once more. */
@@ -22,7 +23,7 @@ typedef struct tutti__saving {
     const tutti__run_folder *folder;
     tutti__progress *progress;
 
-    tutti__writer *writer; /* rank 0's, from the first checkpoint on */
+    tutti__writer *writer; /* from the first checkpoint on; of other ranks than 0 if they write parts */
     char *hooks;           /* rank 0's: all ranks' hook state */
     size_t hooks_bytes;
     uint64_t n;           /* checkpoints begun */

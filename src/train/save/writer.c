@@ -1,9 +1,10 @@
-/* writer.c -- writes checkpoints in a thread of rank 0 while training continues.   SPDX-License-Identifier: MIT */
+/* writer.c -- writes checkpoints in a thread while training continues.   SPDX-License-Identifier: MIT */
 #include "train/save/writer.h"
 
 #include "base/thread.h"
 
-#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/copies.h"
+#include "comm/comm.h"
 #include "nn/nn.h"
 #include "train/output/trace.h"
 
@@ -12,12 +13,9 @@
 #include <string.h>
 
 struct tutti__writer {
-    tutti_module *module;
-    tutti_optim *optim;
     tutti__recorder *recorder;
-    tutti_ema *average; /* NULL: none */
-    tutti__snapshot model, ema;
-    tutti__optim_block block;
+    tutti__copies copies;
+    tutti__shared_draft shared; /* if ranks write parts */
     tutti__writing writing;
     int log_rank;
     tutti_stream *stream; /* for the copy: the thread must not use the context's */
@@ -39,23 +37,16 @@ struct tutti__writer {
 /* On the main thread, without waiting: copies the buffers, before the next forward changes them. */
 static tutti_status copy_buffers(tutti__writer *w)
 {
-    tutti_stream *stream = w->module->cx->stream;
+    tutti_stream *stream = w->copies.module->cx->stream;
 
-    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, false, stream));
+    TUTTI_TRY(tutti__copies_take_buffers(&w->copies));
     return stream->ops->event_record(w->ready, stream);
 }
 
 static tutti_status copy(tutti__writer *w)
 {
     TUTTI_TRY(w->stream->ops->event_wait(w->ready, w->stream));
-    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, true, w->stream));
-    TUTTI_TRY(tutti__optim_block_take(&w->block, w->optim, w->module, w->stream));
-    if (w->average)
-        TUTTI_TRY(tutti__snapshot_take_ema(&w->ema, w->average, w->stream));
-    TUTTI_TRY(tutti_stream_wait(w->stream));
-    if (w->average)
-        tutti__snapshot_take_buffers(&w->ema, w->module, &w->model);
-    return TUTTI_OK;
+    return tutti__copies_take(&w->copies, w->stream);
 }
 
 /* ---- Writing -------------------------------------------------------------------------------------------------- */
@@ -84,31 +75,59 @@ static bool is_owner(const void *folder)
     return !f || tutti__run_lock_is_held(&f->lock, f->path);
 }
 
-static tutti_status write_checkpoint(const tutti__writer *w)
+/* What is done when the checkpoint has its name. */
+static tutti_status follow(const tutti__writing *it)
 {
-    const tutti__writing *it = &w->writing;
-    const tutti__checkpoint_parts parts = {.m = w->module,
-                                           .model = &w->model,
-                                           .block = &w->block,
-                                           .ema = w->average ? &w->ema : NULL,
-                                           .state = it->state};
-    tutti__draft draft;
-    tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step, is_owner, it->folder);
-
-    if (status == TUTTI_OK)
-        status = tutti__checkpoint_write_files(&draft, &parts);
-    if (status == TUTTI_OK)
-        status = write_hooks(w, &draft);
-    if (status == TUTTI_OK)
-        status = tutti__checkpoint_commit(&draft);
-    if (status != TUTTI_OK)
-        return tutti__checkpoint_abandon(&draft, status);
     if (it->best) /* before the one that was the best until now may go */
         TUTTI_TRY(tutti__checkpoint_point_best(it->dir, it->step));
     if (tutti__checkpoint_keep(it->dir, it->keep) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint was not removed: %s",
                   tutti_last_error());
     return TUTTI_OK;
+}
+
+/* Rank 0 writes what only it has, and gives the checkpoint its name; after a failure until now it removes it. */
+static tutti_status finish(tutti__writer *w, tutti__draft *draft, const uint64_t *headers,
+                           tutti_status status)
+{
+    const tutti__writing *it = &w->writing;
+
+    if (status == TUTTI_OK)
+        status = tutti__copies_finish(&w->copies, draft, it->step, headers, it->state);
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_commit(draft);
+    return status == TUTTI_OK ? follow(it) : tutti__checkpoint_abandon(draft, status);
+}
+
+static tutti_status write_alone(tutti__writer *w)
+{
+    const tutti__writing *it = &w->writing;
+    uint64_t none[TUTTI__COPIES];
+    tutti__draft draft;
+    tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step, is_owner, it->folder);
+
+    if (status == TUTTI_OK)
+        status = tutti__copies_write(&w->copies, &draft, it->step, none);
+    if (status == TUTTI_OK)
+        status = write_hooks(w, &draft);
+    return finish(w, &draft, NULL, status);
+}
+
+/* The folder is there already. A failure of any rank is that of all. */
+static tutti_status write_together(tutti__writer *w, tutti_status status)
+{
+    uint64_t headers[TUTTI__COPIES] = {0};
+    tutti__draft *draft = &w->shared.draft;
+    const bool first = w->shared.rank == 0;
+
+    if (status == TUTTI_OK)
+        status = tutti__copies_write(&w->copies, draft, w->writing.step, headers);
+    if (status == TUTTI_OK && first)
+        status = write_hooks(w, draft);
+    status = tutti__shared_meet(&w->shared, status, headers);
+    if (first)
+        status = finish(w, draft, w->shared.headers, status);
+    return tutti__shared_close(&w->shared, status);
 }
 
 /* ---- Thread ------------------------------------------------------------------------------------------------- */
@@ -127,6 +146,17 @@ static void record(const tutti__writer *w, const char *name, uint64_t begin_ns)
                   begin_ns, tutti__now_ns());
 }
 
+/* Of a divided model: all ranks make it, also after a failure of their own. */
+static tutti_status digest(tutti__writer *w, tutti_status status)
+{
+    char why[1024];
+    tutti_status made;
+
+    snprintf(why, sizeof why, "%s", status == TUTTI_OK ? "" : tutti_last_error());
+    made = tutti__copies_digest(&w->copies);
+    return status == TUTTI_OK ? made : tutti__fail_again(status, why);
+}
+
 static void *work(void *user)
 {
     tutti__writer *w = user;
@@ -139,10 +169,14 @@ static void *work(void *user)
         w->taken = status == TUTTI_OK;
         record(w, "copy", t);
         set(w, &w->copied);
+        if (w->copies.group && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+            status = digest(w, status);
     }
     t = tutti__now_ns();
-    if (status == TUTTI_OK)
-        status = write_checkpoint(w);
+    if (w->copies.group)
+        status = write_together(w, status);
+    else if (status == TUTTI_OK)
+        status = write_alone(w);
     record(w, "write checkpoint", t);
     w->status = status;
     if (status != TUTTI_OK)
@@ -157,6 +191,10 @@ static tutti_status start(tutti__writer *w)
 
     w->over = false;
     error = tutti__thread_start(&w->thread, work, w);
+    if (error && w->copies.group) { /* the other ranks count on this one */
+        work(w);
+        return TUTTI_OK;
+    }
     if (error)
         return tutti__fail(TUTTI_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
                            strerror(error));
@@ -175,9 +213,7 @@ tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, t
     *writer_p = NULL;
     if (!w)
         return TUTTI_ERR_MEMORY;
-    w->module = module;
-    w->optim = optim;
-    w->average = ema;
+    w->copies = (tutti__copies){.module = module, .optim = optim, .average = ema};
     w->recorder = recorder;
     w->log_rank = tutti__log_rank();
     pthread_mutex_init(&w->mutex, NULL);
@@ -185,12 +221,6 @@ tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, t
     status = tutti_stream_new(&w->stream, module->cx->device);
     if (status == TUTTI_OK)
         status = w->stream->ops->event_new(module->cx->device, &w->ready);
-    if (status == TUTTI_OK)
-        status = tutti__snapshot_new(&w->model, module);
-    if (status == TUTTI_OK)
-        status = tutti__optim_block_new(&w->block, optim, module);
-    if (status == TUTTI_OK && ema)
-        status = tutti__snapshot_new(&w->ema, module);
     if (status == TUTTI_OK)
         *writer_p = w;
     else
@@ -206,14 +236,47 @@ void tutti__writer_free(tutti__writer *w)
         pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->mutex);
-    tutti__optim_block_free(&w->block);
+    tutti__copies_free(&w->copies);
     json_decref(w->writing.state);
-    tutti__snapshot_free(&w->model);
-    tutti__snapshot_free(&w->ema);
     if (w->ready)
         w->stream->ops->event_free(w->stream->device, w->ready);
     tutti_stream_free(w->stream);
     free(w);
+}
+
+tutti_status tutti__writer_divide(tutti__writer *w, tutti_group *group)
+{
+    return tutti__copies_divide(&w->copies, group);
+}
+
+bool tutti__writer_is_divided(const tutti__writer *w)
+{
+    return w && w->copies.group;
+}
+
+/* Makes the folder, into which all ranks write. */
+static tutti_status share_folder(tutti__writer *w)
+{
+    const tutti__writing *it = &w->writing;
+
+    return tutti__shared_begin(&w->shared, w->copies.group, it->dir, it->step, is_owner,
+                               it->folder);
+}
+
+/* All ranks go on, or none: one that has failed since the folder was made has said so. */
+static tutti_status begin_together(tutti__writer *w)
+{
+    tutti_status status = share_folder(w);
+
+    if (status != TUTTI_OK)
+        return status;
+    status = tutti__copies_room(&w->copies, w->shared.may);
+    if (status == TUTTI_OK)
+        status = tutti__group_agree(w->copies.group, copy_buffers(w));
+    if (status == TUTTI_OK)
+        return start(w);
+    tutti__shared_drop(&w->shared);
+    return status;
 }
 
 tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing)
@@ -221,14 +284,19 @@ tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing
     json_decref(w->writing.state);
     w->writing = *writing;
     w->taken = w->copied = false;
-    if (w->average)
-        TUTTI_TRY(tutti__ema_prepare(w->average));
+    if (w->copies.group)
+        return begin_together(w);
+    if (w->copies.average)
+        TUTTI_TRY(tutti__ema_prepare(w->copies.average));
+    TUTTI_TRY(tutti__copies_room(&w->copies, NULL));
     TUTTI_TRY(copy_buffers(w));
     return start(w);
 }
 
 tutti_status tutti__writer_again(tutti__writer *w)
 {
+    if (w->copies.group)
+        TUTTI_TRY(share_folder(w));
     return start(w);
 }
 

@@ -1,4 +1,4 @@
-/* writer.h -- writes checkpoints in a thread of rank 0 while training continues.   SPDX-License-Identifier: MIT
+/* writer.h -- writes checkpoints in a thread of rank 0, or of all ranks if they write parts, while training continues.   SPDX-License-Identifier: MIT
  *
  *   main     begin: buffers, counters | forward and backward of the next step | copied? optimizer | ... | end: its result
  *   thread   copy parameters and state ----------------------> | write, fsync, read back, rename, rotate
@@ -11,6 +11,7 @@
 
 #include "train/folder/run_folder.h"
 #include <jansson.h>
+#include <tutti/group.h>
 #include <tutti/optim.h>
 
 typedef struct tutti__writer tutti__writer;
@@ -32,9 +33,13 @@ typedef struct tutti__writing {
 tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
                                tutti_ema *ema, tutti__recorder *recorder);
 void tutti__writer_free(tutti__writer *writer);
-/* Begins a write; takes ownership of writing->state, also on failure. After a failure do not call end. */
+/* Before each write: finds what the layout divides over the ranks, of which each then begins its part of the write. Collective over
+ * the group; NULL: nothing is divided, and rank 0 alone begins. */
+tutti_status tutti__writer_divide(tutti__writer *writer, tutti_group *group);
+bool tutti__writer_is_divided(const tutti__writer *writer);
+/* Begins a write (divided: collective, and all ranks return the same); takes ownership of writing->state, also on failure. After a failure do not call end. */
 tutti_status tutti__writer_begin(tutti__writer *writer, const tutti__writing *writing);
-/* Retries a failed write, from the copy. */
+/* Retries a failed write, from the copy. Divided: collective. */
 tutti_status tutti__writer_again(tutti__writer *writer);
 /* Returns when parameters and state may change; true if it had to wait. */
 bool tutti__writer_wait_for_copy(tutti__writer *writer);

@@ -110,6 +110,13 @@ static inline int tutti__session_shares(const tutti__session *s)
     return s->shards > 0 ? s->shards : tutti__session_data_size(s);
 }
 
+/* Whether its layout divides over the ranks what a checkpoint saves. By shards rank 0 gathers it instead: ranks may die in any step,
+ * and none of them may be needed to complete a checkpoint. */
+static inline bool tutti__session_is_divided(const tutti__session *s)
+{
+    return s->config->zero > 0 && s->size > 1 && s->shards == 0;
+}
+
 /* ---- open_session.c: its parts, in this order; with config and parts set ---- */
 
 /* The group that the environment describes; a failure was reported. */

@@ -1,0 +1,114 @@
+# A checkpoint of which every rank writes its part: read by any number of ranks and layout, with the same bits; killed, failed, damaged and missing
+# parts; read by safetensors.   timeout: 200   SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+keys="--model mlp --threads 1 --epochs 2 --batch-size 30 --optimizer adamw --lr 0.001 --schedule constant --checkpoint-every 5 --keep-checkpoints 0"
+verify() { "$TUTTI" checkpoint verify "$1" >verify.out 2>&1; }
+nothing_left() { [ -z "$(find "$1" -name '*.tmp' -o -name '.seen-*')" ] || fail "left in $1: $(find "$1" -name '*.tmp' -o -name '.seen-*')"; }
+
+train whole $keys -n 3
+train parts $keys -n 3 --zero 1
+same parts whole
+nothing_left parts
+verify parts || { cat verify.out; fail "verify"; }
+from=parts/checkpoints/step-00000010
+[ "$(ls $from)" = "$(printf '%s\n' model.safetensors optimizer-0000{1,2,3}-of-00003.safetensors optimizer.safetensors.index.json state.json)" ] ||
+    { ls $from; fail "files of a checkpoint in parts"; }
+grep -q 'optimizer.safetensors.index.json' verify.out || { cat verify.out; fail "verify does not name the index"; }
+[ "$(digest parts)" = "$(sed -n 's/.*"model_digest": "\(.*\)".*/\1/p' parts/checkpoints/latest/state.json)" ] || fail "model_digest"
+
+# Interrupted and resumed is uninterrupted: with parts or without, from parts or without. With other ranks the same from either.
+for run in "3 whole --zero 1" "3 parts" "3 parts --zero 1"; do
+    read -r n of zero <<<"$run"
+    train again $keys -n $n --resume $of/checkpoints/step-00000010 $zero
+    same again whole
+    rm -rf again
+done
+for n in 1 2 4; do
+    train a $keys -n $n --resume whole/checkpoints/step-00000010
+    train b $keys -n $n --resume parts/checkpoints/step-00000010 --zero 1
+    same b a
+    rm -rf a b
+done
+# Parts of one number of ranks, of a plain one, of another; by shards, where any number has the same bits.
+shards="--model mlp --threads 1 --batch-size 10 --optimizer adamw --lr 0.001 --schedule constant --shards 4 --keep-checkpoints 0 --checkpoint-every 5 --max-steps 15"
+train undisturbed $shards -n 2
+train one $shards -n 4 --zero 1
+train two $shards --resume one/checkpoints/step-00000005
+train three $shards -n 3 --zero 1 --resume two/checkpoints/step-00000010
+same three undisturbed
+
+# Everywhere where weights are expected; the optimizer's index as a file.
+"$TUTTI" eval parts --data digits >eval.out 2>&1 || { cat eval.out; fail "eval"; }
+"$TUTTI" checkpoint show $from >show.out || fail "show"
+"$TUTTI" checkpoint show $from/optimizer.safetensors.index.json >show.out || fail "show of the index"
+grep -q 'safetensors, 3 files' show.out && grep -q 'exp_avg_sq.fc1.weight' show.out || { cat show.out; fail "show of the index"; }
+"$TUTTI" checkpoint export $from out.safetensors >export.out || { cat export.out; fail "export"; }
+train begun $keys --max-steps 1 --init $from
+
+# A checkpoint of the state before the first step after a resume: the state is whole there.
+for end in 10 12; do
+    train stay $keys -n 2 --zero 1 --warmup-epochs 0.25 --max-steps $end --resume $from
+    verify stay || { cat verify.out; fail "resumed to step $end"; }
+    rm -rf stay
+done
+
+# Damaged, missing, of another step, of another run; an index that names a tensor which is not there.
+damage() { # NAME TEXT COMMAND: of a copy, which is left out when there is an older one
+    rm -rf copy && mkdir -p copy/checkpoints
+    cp -r parts/checkpoints/step-00000005 parts/checkpoints/step-00000010 copy/checkpoints
+    local at=copy/checkpoints/step-00000010
+    eval "$3"
+    ! verify $at || fail "$1: verify finds nothing"
+    grep -q -- "$2" verify.out || { cat verify.out; fail "$1: verify does not say: $2"; }
+    refused 1 "" "$TUTTI" train $keys -n 2 --zero 1 --run-dir other --resume "$at"
+    grep -q -- "$2" refused.out || { cat refused.out; fail "$1: not said: $2"; }
+    train copy $keys -n 3 --zero 1 --resume auto
+    grep -q 'step-00000010 is skipped: ' copy.out || { cat copy.out; fail "$1: the damaged one is not skipped"; }
+    same copy whole
+}
+second=optimizer-00002-of-00003.safetensors
+damage flipped "$second is damaged: tensor" "printf x | dd of=\$at/$second bs=1 seek=6000 conv=notrunc 2>dd.err"
+damage cut "$second is not a valid safetensors file" "truncate -s -4 \$at/$second"
+damage missing "$second is missing, one of the 3 files that .*index.json names" "rm \$at/$second"
+damage older "$second beside .* is another file .*of step 5" "cp copy/checkpoints/step-00000005/$second \$at"
+damage index "tensor .no_such. is not in optimizer" "sed -i 's/\"exp_avg.fc1.bias\"/\"no_such\"/' \$at/optimizer.safetensors.index.json"
+damage no_index 'optimizer.safetensors is missing\|cannot open .*optimizer.safetensors' "rm \$at/optimizer.safetensors.index.json"
+
+# A file that a limit cuts: the state of that step is not saved, all ranks go on, and nothing is left.
+code=0
+(ulimit -f 40 && exec "$TUTTI" train --run-dir small $keys -n 3 --zero 1) >small.out 2>&1 || code=$?
+[ $code = 4 ] || { cat small.out; fail "exit code $code where files are limited"; }
+grep -q 'the state of step 5 is not saved: .*File too large; training continues' small.out || { cat small.out; fail "not said"; }
+nothing_left small
+if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>strace.err; then
+    traced=(env "ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0" strace -f -o trace)
+    for rule in write:error=ENOSPC fsync:error=EIO pread64:error=EIO; do
+        file=failed/checkpoints/step-00000010.tmp/$second
+        timeout 100 "${traced[@]}" -e "trace=${rule%%:*}" -e "inject=$rule" -P "$file" -P "$work/$file" \
+            "$TUTTI" train --run-dir failed $keys -n 3 --zero 1 >failed.out 2>&1 || { cat failed.out; fail "$rule"; }
+        grep -q INJECTED trace || fail "$rule: nothing was injected"
+        grep -q 'the state of step 10 is not saved: rank [12]: .*step-00000005 is intact; training continues' failed.out || { cat failed.out; fail "$rule: not said"; }
+        [ ! -e failed/checkpoints/step-00000010 ] && verify failed || { cat verify.out; fail "$rule: verify"; }
+        nothing_left failed
+        same failed whole
+        rm -rf failed
+    done
+    # A rank is killed while it writes, syncs, reads back, or renames: the checkpoint before is whole, and the run resumes from there.
+    for at in openat:$second write:$second fsync:$second pread64:$second write:optimizer.safetensors.index.json fsync:state.json renameat2:; do
+        call=${at%%:*} file=killed/checkpoints/step-00000010.tmp/${at#*:}
+        code=0
+        timeout 100 "${traced[@]}" -e "trace=$call" -e "inject=$call:signal=KILL" -P "${file%/}" -P "$work/${file%/}" \
+            "$TUTTI" train --run-dir killed $keys -n 3 --zero 1 >killed.out 2>&1 || code=$?
+        [ $code = 137 ] || { cat killed.out; fail "exit code $code: killed at $at"; }
+        verify killed || { cat verify.out; fail "killed at $at: damaged"; }
+        [ -d killed/checkpoints/step-00000005 ] || fail "killed at $at: the checkpoint before is gone"
+        case $at in write:$second | fsync:$second | pread*) nothing_left killed ;; esac # else it was rank 0, whose folder the next run removes
+        train killed $keys -n 3 --zero 1 --resume auto
+        same killed whole
+        nothing_left killed
+        rm -rf killed
+    done
+else
+    echo "skipped: no strace, or it may not trace: $(cat strace.err)"
+fi
+echo "parts are one"
