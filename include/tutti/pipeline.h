@@ -73,7 +73,7 @@ typedef struct tutti_pipeline_times {
 } tutti_pipeline_times;
 
 /* That every stage has every micro-batch's passes once; that it gets what it needs if ranks do their lists in order and wait only for
- * what they receive; that backward (and WEIGHT) of each stage is in the order of micro-batches. FORMAT with the first action that is
+ * what they receive; that the passes of each stage are in the order of micro-batches. FORMAT with the first action that is
  * wrong. times, facts_p: may be NULL. */
 TUTTI_API TUTTI_NODISCARD tutti_status
 tutti_pipeline_table_check(const tutti_pipeline_table *schedule, const tutti_pipeline_times *times,

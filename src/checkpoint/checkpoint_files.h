@@ -12,7 +12,8 @@
 /* What is written. */
 typedef struct tutti__checkpoint_parts {
     const tutti_module *m;
-    const tutti__snapshot *model;    /* NULL: ranks write parts of it (part.h), and its digest is in state */
+    const tutti__snapshot
+        *model; /* NULL: ranks write parts of it (part.h), and its digest is in state */
     const tutti__optim_block *block; /* NULL: without an optimizer, or parts */
     const tutti__snapshot *ema;      /* the averages and the model's buffers; NULL: none */
     json_t *state;                   /* state.json, to which the digests are added */

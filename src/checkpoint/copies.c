@@ -14,8 +14,8 @@ static const char *const digest_keys[TUTTI__COPIES] = {"model_digest", NULL, "em
 
 static bool exists(const tutti__copies *c, tutti__copy_of k)
 {
-    return k == TUTTI__COPY_MODEL || (k == TUTTI__COPY_OPTIM ? c->optim != NULL
-                                                             : c->average != NULL);
+    return k == TUTTI__COPY_MODEL ||
+           (k == TUTTI__COPY_OPTIM ? c->optim != NULL : c->average != NULL);
 }
 
 static bool is_first(const tutti__copies *c)
@@ -230,8 +230,8 @@ static tutti_status write_part(tutti__copies *c, tutti__copy_of k, tutti__draft 
     }
     status = tutti__file_pairs(&notes, c->module);
     if (status == TUTTI_OK) /* the first is {"format", "pt"} */
-        status = tutti__part_write(&c->parts[k], draft, step, notes.pairs + 1, notes.n - 1,
-                                   header_p);
+        status =
+            tutti__part_write(&c->parts[k], draft, step, notes.pairs + 1, notes.n - 1, header_p);
     tutti__file_notes_free(&notes);
     return status;
 }

@@ -16,7 +16,8 @@ typedef enum tutti__copy_of {
     TUTTI__COPIES
 } tutti__copy_of;
 
-_Static_assert((int)TUTTI__COPIES == (int)TUTTI__SHARED_FILES, "a rank writes a file of each at most");
+_Static_assert((int)TUTTI__COPIES == (int)TUTTI__SHARED_FILES,
+               "a rank writes a file of each at most");
 
 /* Starts as {.module, .optim, .average}; memory is kept for the next checkpoint. */
 typedef struct tutti__copies {

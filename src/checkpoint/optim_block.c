@@ -220,8 +220,8 @@ static bool is_new(const tutti__optim_block *block, const tutti_module *m, const
     return false;
 }
 
-tutti_status tutti__optim_tensor_read(const tutti__tensor_files *parts, const char *name, tutti_dtype dtype,
-                                      tutti_shape shape, void *dst)
+tutti_status tutti__optim_tensor_read(const tutti__tensor_files *parts, const char *name,
+                                      tutti_dtype dtype, tutti_shape shape, void *dst)
 {
     const tutti__safetensors *file = NULL;
     const tutti__safetensors_entry *e = tutti__tensor_files_find(parts, name, &file);
@@ -255,9 +255,9 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
         if (i < n - block->n_parameters && !has_tensor(file, sources[i].name) &&
             is_new(block, m, sources[i].name))
             continue;
-        status = tutti__optim_tensor_read(file, sources[i].name, sources[i].array.dtype,
-                                          sources[i].array.shape,
-                                          (void *)(uintptr_t)sources[i].array.p);
+        status =
+            tutti__optim_tensor_read(file, sources[i].name, sources[i].array.dtype,
+                                     sources[i].array.shape, (void *)(uintptr_t)sources[i].array.p);
         found++;
     }
     if (status == TUTTI_OK && tutti__tensor_files_count(file) != found)
@@ -269,7 +269,8 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
 }
 
 /* A parameter has state if it is trained, or the file has some of it. */
-static void find_in_file(tutti__optim_block *block, const tutti_module *m, const tutti__tensor_files *file)
+static void find_in_file(tutti__optim_block *block, const tutti_module *m,
+                         const tutti__tensor_files *file)
 {
     char name[NAME_BYTES];
 
@@ -277,8 +278,8 @@ static void find_in_file(tutti__optim_block *block, const tutti_module *m, const
         const tutti_tensor *t = tutti_module_parameter(m, i);
 
         snprintf(name, sizeof name, "%s.%s", block->names[0], tutti_tensor_name(t));
-        block->has[i] = t->parameter->requires_grad ||
-                        (block->n_states > 0 && has_tensor(file, name));
+        block->has[i] =
+            t->parameter->requires_grad || (block->n_states > 0 && has_tensor(file, name));
     }
 }
 

@@ -36,8 +36,7 @@ static tutti_status check_one(const tutti__optim_block *block, const tutti__tens
     uint64_t updates;
 
     snprintf(name, sizeof name, UPDATES "%s", tutti_tensor_name(t));
-    TUTTI_TRY(
-        tutti__optim_tensor_read(file, name, TUTTI_I64, (tutti_shape){.n = 0}, &updates));
+    TUTTI_TRY(tutti__optim_tensor_read(file, name, TUTTI_I64, (tutti_shape){.n = 0}, &updates));
     for (size_t k = 0; k < block->n_states; k++) {
         snprintf(name, sizeof name, "%s.%s", block->names[k], tutti_tensor_name(t));
         e = tutti__tensor_files_find(file, name, &part);
@@ -60,10 +59,10 @@ static tutti_status check_digests(const tutti__tensor_files *file)
         for (size_t i = 0; i < tutti__safetensors_count(file->p[k]) && status == TUTTI_OK; i++) {
             const tutti__safetensors_entry *e = tutti__safetensors_at(file->p[k], i);
 
-            status = tutti__safetensors_has_digest(file->p[k], e)
-                         ? grow(&room, &bytes, (size_t)e->bytes)
-                         : tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", file->path,
-                                       e->name);
+            status =
+                tutti__safetensors_has_digest(file->p[k], e)
+                    ? grow(&room, &bytes, (size_t)e->bytes)
+                    : tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", file->path, e->name);
             if (status == TUTTI_OK)
                 status = tutti__safetensors_read(file->p[k], e, room);
         }
@@ -72,7 +71,7 @@ static tutti_status check_digests(const tutti__tensor_files *file)
 }
 
 tutti_status tutti__optim_file_check(tutti__optim_block *block, const tutti_module *m,
-                                const char *folder)
+                                     const char *folder)
 {
     tutti__tensor_files file;
     tutti_status status = tutti__tensor_files_open(&file, folder, "optimizer");
@@ -135,9 +134,9 @@ static tutti_status find_readers(later *l, const char *digest)
     l->may = tutti__alloc(size * sizeof *l->may);
     l->has = (tutti_group_rank(l->group) == 0 || is_it(l->folder, digest)) &&
              tutti__tensor_files_open(&l->file, l->folder, "optimizer") == TUTTI_OK;
-    status = !all || !l->may ? TUTTI_ERR_MEMORY
+    status = !all || !l->may                              ? TUTTI_ERR_MEMORY
              : tutti_group_rank(l->group) == 0 && !l->has ? tutti__last_status()
-                                                           : TUTTI_OK;
+                                                          : TUTTI_OK;
     status = tutti__group_agree(l->group, status);
     mine = l->has;
     if (status == TUTTI_OK)

@@ -67,8 +67,7 @@ static tutti_status make_room(tutti__part *part)
 
         if (w->rank != part->rank)
             continue;
-        part->sources[part->n++] =
-            (tutti__safetensors_source){w->name, {at, w->shape, w->dtype}};
+        part->sources[part->n++] = (tutti__safetensors_source){w->name, {at, w->shape, w->dtype}};
         at += room_of(w);
     }
     return TUTTI_OK;
@@ -97,9 +96,8 @@ tutti_status tutti__part_take(tutti__part *part, tutti__mover *mover)
     for (size_t i = 0; i < part->wholes.n; i++) {
         const bool own = part->wholes.p[i].rank == part->rank;
 
-        TUTTI_TRY(tutti__whole_gather(
-            &part->wholes, i, &part->pieces, mover,
-            own ? (char *)(uintptr_t)part->sources[k++].array.p : NULL));
+        TUTTI_TRY(tutti__whole_gather(&part->wholes, i, &part->pieces, mover,
+                                      own ? (char *)(uintptr_t)part->sources[k++].array.p : NULL));
     }
     return TUTTI_OK;
 }
@@ -128,11 +126,11 @@ tutti_status tutti__part_digest(const tutti__part *part, tutti__mover *mover, ch
 
         status = tutti__pieces_add(
             &mine, &(tutti__tensor_piece){.name = part->sources[k].name,
-                                   .dtype = a->dtype,
-                                   .host = true,
-                                   .shape = a->shape,
-                                   .end = (size_t)tutti_shape_count(a->shape),
-                                   .data = (char *)(uintptr_t)a->p});
+                                          .dtype = a->dtype,
+                                          .host = true,
+                                          .shape = a->shape,
+                                          .end = (size_t)tutti_shape_count(a->shape),
+                                          .data = (char *)(uintptr_t)a->p});
     }
     if (status != TUTTI_OK)
         tutti_group_abort(mover->group, "%s", tutti_last_error());

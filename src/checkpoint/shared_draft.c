@@ -38,7 +38,8 @@ static report report_of(tutti_status status, const uint64_t *headers)
 
 static tutti_status tell(const tutti__shared_draft *s, int to, const report *r)
 {
-    return tutti_send(s->group, TUTTI_CONST_BUF(r, sizeof *r, TUTTI_U8), to, TUTTI__TAG_SHARED, NULL);
+    return tutti_send(s->group, TUTTI_CONST_BUF(r, sizeof *r, TUTTI_U8), to, TUTTI__TAG_SHARED,
+                      NULL);
 }
 
 /* Without a time limit: a disk may be slow, and a rank that is lost ends the group. */
@@ -95,8 +96,8 @@ static tutti_status find_writers(tutti__shared_draft *s)
         status = TUTTI_ERR_MEMORY;
     if (s->rank == 0 && status == TUTTI_OK) {
         snprintf(at.folder, sizeof at.folder, "%s", s->draft.folder);
-        snprintf(at.mark, sizeof at.mark, ".seen-%016llx-%d",
-                 (unsigned long long)tutti__now_ns(), (int)getpid());
+        snprintf(at.mark, sizeof at.mark, ".seen-%016llx-%d", (unsigned long long)tutti__now_ns(),
+                 (int)getpid());
         status = tutti__checkpoint_mark(&s->draft, at.mark, true);
     }
     status = tutti__group_agree(s->group, status);
@@ -145,14 +146,14 @@ static void init(tutti__shared_draft *s, tutti_group *group)
                                .draft = {.at = -1, .lock = -1, .joined = true}};
 }
 
-tutti_status tutti__shared_begin(tutti__shared_draft *shared, tutti_group *group,
-                                 const char *dir, uint64_t step,
-                                 bool (*is_owner)(const void *owner), const void *owner)
+tutti_status tutti__shared_begin(tutti__shared_draft *shared, tutti_group *group, const char *dir,
+                                 uint64_t step, bool (*is_owner)(const void *owner),
+                                 const void *owner)
 {
     init(shared, group);
-    return begin(shared, shared->rank == 0 ? tutti__checkpoint_begin(&shared->draft, dir, step,
-                                                                     is_owner, owner)
-                                           : TUTTI_OK);
+    return begin(shared, shared->rank == 0
+                             ? tutti__checkpoint_begin(&shared->draft, dir, step, is_owner, owner)
+                             : TUTTI_OK);
 }
 
 tutti_status tutti__shared_begin_at(tutti__shared_draft *shared, tutti_group *group,

@@ -23,9 +23,9 @@ typedef struct tutti__shared_draft {
 /* Rank 0 makes the folder (tutti__checkpoint_begin), in which each rank that sees it may write. Ranks of other hosts do not, if the
  * file system is not shared: rank 0 warns of them. Collective; all ranks return the same. dir, is_owner: rank 0's. One
  * at a time in a group. */
-tutti_status tutti__shared_begin(tutti__shared_draft *shared, tutti_group *group,
-                                 const char *dir, uint64_t step,
-                                 bool (*is_owner)(const void *owner), const void *owner);
+tutti_status tutti__shared_begin(tutti__shared_draft *shared, tutti_group *group, const char *dir,
+                                 uint64_t step, bool (*is_owner)(const void *owner),
+                                 const void *owner);
 /* The same for tutti__checkpoint_begin_at. */
 tutti_status tutti__shared_begin_at(tutti__shared_draft *shared, tutti_group *group,
                                     const char *path);

@@ -128,12 +128,13 @@ static tutti_status check_headers(const char *index, const json_t *json, const c
         snprintf(digest, sizeof digest, "%016" PRIx64, tutti__safetensors_header_digest(parts[i]));
         if (said && strcmp(said, digest) == 0)
             continue;
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%.100s beside %s is another file than the one that was written with it: "
-                           "its header, of step %.20s, has digest %s, and the index, of step %lld, "
-                           "says %.20s",
-                           names[i], index, of ? of : "unknown", digest,
-                           (long long)json_integer_value(step), said ? said : "nothing of it");
+        return tutti__fail(
+            TUTTI_ERR_FORMAT,
+            "%.100s beside %s is another file than the one that was written with it: "
+            "its header, of step %.20s, has digest %s, and the index, of step %lld, "
+            "says %.20s",
+            names[i], index, of ? of : "unknown", digest, (long long)json_integer_value(step),
+            said ? said : "nothing of it");
     }
     return TUTTI_OK;
 }
@@ -185,7 +186,8 @@ bool tutti__tensor_files_path(const char *folder, const char *stem, char path[40
     return false;
 }
 
-tutti_status tutti__tensor_files_open(tutti__tensor_files *parts, const char *folder, const char *stem)
+tutti_status tutti__tensor_files_open(tutti__tensor_files *parts, const char *folder,
+                                      const char *stem)
 {
     *parts = (tutti__tensor_files){.n = 0};
     (void)tutti__tensor_files_path(folder, stem, parts->path);

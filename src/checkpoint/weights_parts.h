@@ -30,7 +30,8 @@ typedef struct tutti__tensor_files {
 } tutti__tensor_files;
 
 /* Opens FOLDER's. NOT_FOUND if there are none. */
-tutti_status tutti__tensor_files_open(tutti__tensor_files *parts, const char *folder, const char *stem);
+tutti_status tutti__tensor_files_open(tutti__tensor_files *parts, const char *folder,
+                                      const char *stem);
 void tutti__tensor_files_close(tutti__tensor_files *parts);
 size_t tutti__tensor_files_count(const tutti__tensor_files *parts);
 const tutti__safetensors_entry *tutti__tensor_files_find(const tutti__tensor_files *parts,

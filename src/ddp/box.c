@@ -48,8 +48,8 @@ bool tutti__box_is_one_run(const tutti__tensor_box *box, tutti_shape whole, size
     return r.n == 1;
 }
 
-static void copy(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
-                 char *of_whole, char *piece, bool put)
+static void copy(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
+                 size_t end, char *of_whole, char *piece, bool put)
 {
     const runs r = runs_of(box, whole);
 
@@ -70,8 +70,8 @@ void tutti__box_pick(const tutti__tensor_box *box, tutti_shape whole, size_t eac
     copy(box, whole, each, begin, end, (char *)(uintptr_t)from, piece, false);
 }
 
-void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
-                    char *to, const char *piece)
+void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
+                    size_t end, char *to, const char *piece)
 {
     copy(box, whole, each, begin, end, to, (char *)(uintptr_t)piece, true);
 }

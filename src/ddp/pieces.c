@@ -48,29 +48,30 @@ tutti_shape tutti__whole_shape(const tutti_tensor *t)
 static tutti__tensor_piece piece_of(const tutti_tensor *t)
 {
     tutti__tensor_piece piece = {.name = t->name,
-                          .dtype = t->dtype,
-                          .shape = t->shape,
-                          .end = (size_t)tutti_shape_count(t->shape),
-                          .data = t->data};
+                                 .dtype = t->dtype,
+                                 .shape = t->shape,
+                                 .end = (size_t)tutti_shape_count(t->shape),
+                                 .data = t->data};
     const tutti__state *state = t->parameter ? tutti__state_of(t) : NULL;
 
     if (!state || state->split.count == 0)
         return piece;
     piece.shape = tutti__whole_shape(t);
     piece.box = (tutti__tensor_box){state->split.dim, state->split.parts, state->split.index,
-                             state->split.count};
+                                    state->split.count};
     return piece;
 }
 
 /* Adds what lies in the ranges of `piece`, whose box is at `offset` of flat memory. packed: the ranges are back to back, from
  * `base` on; else they are at their places. */
-static tutti_status add_ranges(tutti__pieces *pieces, const tutti__tensor_piece *piece, size_t offset,
-                               const tutti__sharding *sharding, float *base, bool packed)
+static tutti_status add_ranges(tutti__pieces *pieces, const tutti__tensor_piece *piece,
+                               size_t offset, const tutti__sharding *sharding, float *base,
+                               bool packed)
 {
     size_t at = 0;
 
-    for (size_t r = 0; r < sharding->n; at += sharding->ranges[r].end - sharding->ranges[r].begin,
-                r++) {
+    for (size_t r = 0; r < sharding->n;
+         at += sharding->ranges[r].end - sharding->ranges[r].begin, r++) {
         const tutti__range *range = &sharding->ranges[r];
         const size_t low = offset > range->begin ? offset : range->begin;
         const size_t high = offset + piece->end < range->end ? offset + piece->end : range->end;
@@ -101,8 +102,8 @@ tutti_status tutti__pieces_of_module(tutti__pieces *pieces, const tutti_module *
         if (t->parameter && average)
             piece.data = (char *)tutti__ema_at(average, t->parameter->index);
         if (t->parameter && divided && !average)
-            TUTTI_TRY(add_ranges(pieces, &piece, root->offsets[t->parameter->index],
-                                 root->sharding, root->flat_parameters, false));
+            TUTTI_TRY(add_ranges(pieces, &piece, root->offsets[t->parameter->index], root->sharding,
+                                 root->flat_parameters, false));
         else
             TUTTI_TRY(tutti__pieces_add(pieces, &piece));
     }

@@ -25,8 +25,8 @@ bool tutti__box_is_one_run(const tutti__tensor_box *box, tutti_shape whole, size
 /* Copies elements [begin,end) of the box, of `each` bytes, from their places in the whole tensor to `piece`, or (put) back. */
 void tutti__box_pick(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
                      size_t end, const char *from, char *piece);
-void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
-                    char *to, const char *piece);
+void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
+                    size_t end, char *to, const char *piece);
 
 /* What this rank holds: elements [begin,end) of its box. A tensor may have several, or none. */
 typedef struct tutti__tensor_piece {
@@ -102,7 +102,7 @@ typedef struct tutti__mover {
     int rank, size;
     tutti_stream *stream; /* of the device that has the pieces */
     int tag;
-    char *room;           /* host memory, TUTTI__MOVE_BYTES */
+    char *room; /* host memory, TUTTI__MOVE_BYTES */
     /* The first failure of this rank's own, with which it goes on, so that no rank waits for it; the message is `why`. */
     tutti_status status;
     char why[1024];

@@ -63,8 +63,8 @@ static tutti_status exchange(tutti_group *group, const tutti__pieces *mine, char
     int64_t own, *lengths = tutti__alloc(size * sizeof *lengths);
     size_t *counts = tutti__alloc(size * sizeof *counts), bytes = 0;
     char *packed = pack(mine, tutti_group_rank(group), &bytes);
-    tutti_status status = tutti__group_agree(
-        group, lengths && counts && packed ? TUTTI_OK : TUTTI_ERR_MEMORY);
+    tutti_status status =
+        tutti__group_agree(group, lengths && counts && packed ? TUTTI_OK : TUTTI_ERR_MEMORY);
 
     *all_p = NULL;
     *bytes_p = 0;
@@ -164,15 +164,15 @@ static tutti_status build(tutti__wholes *wholes, const record **sorted, size_t n
                 return differ(sorted[last->first], r);
             last->n++;
         } else {
-            wholes->p[wholes->n++] = (tutti__whole){
-                .name = name_of(r),
-                .dtype = (tutti_dtype)r->dtype,
-                .shape = r->shape,
-                .box = {r->box.dim, r->box.parts, 0, r->box.count},
-                .bytes = (size_t)tutti_shape_count(r->shape) *
-                         tutti_dtype_size((tutti_dtype)r->dtype),
-                .first = i,
-                .n = 1};
+            wholes->p[wholes->n++] =
+                (tutti__whole){.name = name_of(r),
+                               .dtype = (tutti_dtype)r->dtype,
+                               .shape = r->shape,
+                               .box = {r->box.dim, r->box.parts, 0, r->box.count},
+                               .bytes = (size_t)tutti_shape_count(r->shape) *
+                                        tutti_dtype_size((tutti_dtype)r->dtype),
+                               .first = i,
+                               .n = 1};
         }
         wholes->held[i] = (tutti__held){r->rank, r->box.count > 0 ? r->box.index : 0,
                                         (size_t)r->begin, (size_t)r->end};
@@ -198,8 +198,8 @@ tutti_status tutti__wholes_find(tutti__wholes *wholes, const tutti__pieces *mine
     sorted = tutti__alloc((n + 1) * sizeof *sorted);
     wholes->p = tutti__alloc((n + 1) * sizeof *wholes->p);
     wholes->held = tutti__alloc((n + 1) * sizeof *wholes->held);
-    status = tutti__group_agree(
-        group, sorted && wholes->p && wholes->held ? TUTTI_OK : TUTTI_ERR_MEMORY);
+    status = tutti__group_agree(group,
+                                sorted && wholes->p && wholes->held ? TUTTI_OK : TUTTI_ERR_MEMORY);
     n = 0;
     for (size_t at = 0; at < bytes && status == TUTTI_OK; at += sorted[n++]->bytes)
         sorted[n] = (const record *)(const void *)(wholes->names + at);
@@ -295,7 +295,10 @@ tutti_status tutti__wholes_assign(const tutti__wholes *wholes, const bool *may, 
         memset(held, 0, (size_t)n * sizeof *held);
         for (size_t k = w->first; k < w->first + w->n; k++)
             held[wholes->held[k].rank] += wholes->held[k].end - wholes->held[k].begin;
-        w->rank = choose(held, may, load, small ? UINT64_MAX : part > w->bytes ? part - w->bytes : 0,
+        w->rank = choose(held, may, load,
+                         small             ? UINT64_MAX
+                         : part > w->bytes ? part - w->bytes
+                                           : 0,
                          small, n);
         if (w->rank < 0) {
             memset(held, 0, (size_t)n * sizeof *held);

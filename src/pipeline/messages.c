@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AHEAD = 6 /* actions whose messages are waited for while others are computed */ };
+enum {
+    AHEAD = 6,     /* actions whose messages are waited for while others are computed */
+    FIRST_TAG = 64 /* others use smaller ones */
+};
 
 /* How a tensor looks that is sent next. */
 typedef struct description {
@@ -147,11 +150,10 @@ void tutti__slot_abandon(tutti_pipeline *p, tutti__slot *slot)
 
 /* ---- Sending, receiving --------------------------------------------------------------------------------------- */
 
-int tutti__tag_of(const tutti_pipeline *p, int stage, int micro_batch, tutti__tag what)
+/* A stage gets messages of one kind in the order of micro-batches, so that the tag need not name these. */
+int tutti__tag_of(const tutti_pipeline *p, int stage, tutti__tag what)
 {
-    const int m = p->step ? p->step->micro_batches : 1;
-
-    return (stage * m + micro_batch) * TUTTI__N_TAGS + (int)what;
+    return FIRST_TAG + stage / p->ranks * TUTTI__N_TAGS + (int)what;
 }
 
 static int rank_of(const tutti_pipeline *p, int stage)
@@ -200,8 +202,7 @@ tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *messag
     tutti_status status = TUTTI_OK;
 
     if (!message->posted)
-        status = post(p, message, shape, TUTTI_F32, from,
-                      tutti__tag_of(p, stage, micro_batch, TUTTI__TAG_ROWS));
+        status = post(p, message, shape, TUTTI_F32, from, tutti__tag_of(p, stage, TUTTI__TAG_ROWS));
     if (status == TUTTI_OK && wait)
         status = wait_for(message);
     return status == TUTTI_OK
@@ -229,7 +230,7 @@ static tutti_status post_input(const tutti_pipeline *p, tutti__slot *slot)
     if (slot->in.posted || c->stage == 0 || !c->in.known)
         return TUTTI_OK;
     return post(p, &slot->in, shape_in(&c->in, samples_of(p, slot->micro_batch)), c->in.dtype,
-                c->stage - 1, tutti__tag_of(p, c->stage, slot->micro_batch, TUTTI__TAG_INPUT));
+                c->stage - 1, tutti__tag_of(p, c->stage, TUTTI__TAG_INPUT));
 }
 
 static tutti_status post_gradient(const tutti_pipeline *p, tutti__slot *slot)
@@ -239,7 +240,7 @@ static tutti_status post_gradient(const tutti_pipeline *p, tutti__slot *slot)
     if (slot->back.posted || c->stage == p->stages - 1)
         return TUTTI_OK;
     return post(p, &slot->back, shape_in(&c->out, samples_of(p, slot->micro_batch)), c->out.dtype,
-                c->stage + 1, tutti__tag_of(p, c->stage, slot->micro_batch, TUTTI__TAG_GRADIENT));
+                c->stage + 1, tutti__tag_of(p, c->stage, TUTTI__TAG_GRADIENT));
 }
 
 tutti_status tutti__receive_ahead(tutti_pipeline *p, size_t at)
@@ -266,8 +267,7 @@ tutti_status tutti__receive_ahead(tutti_pipeline *p, size_t at)
 
 /* ---- Descriptions ------------------------------------------------------------------------------------------------ */
 
-static tutti_status send_description(const tutti_pipeline *p, const tutti_tensor *y, int to,
-                                     int micro_batch)
+static tutti_status send_description(const tutti_pipeline *p, const tutti_tensor *y, int to)
 {
     description d = {.n = y->shape.n,
                      .dtype = (int32_t)y->dtype,
@@ -275,16 +275,15 @@ static tutti_status send_description(const tutti_pipeline *p, const tutti_tensor
 
     memcpy(d.d, y->shape.d, sizeof d.d);
     return tutti_send(p->group, TUTTI_CONST_BUF(&d, sizeof d, TUTTI_U8), rank_of(p, to),
-                      tutti__tag_of(p, to, micro_batch, TUTTI__TAG_HEAD), NULL);
+                      tutti__tag_of(p, to, TUTTI__TAG_HEAD), NULL);
 }
 
-static tutti_status receive_description(const tutti_pipeline *p, int stage, int micro_batch,
-                                        tutti__boundary *b)
+static tutti_status receive_description(const tutti_pipeline *p, int stage, tutti__boundary *b)
 {
     description d;
 
     TUTTI_TRY(tutti_recv(p->group, TUTTI_BUF(&d, sizeof d, TUTTI_U8), rank_of(p, stage - 1),
-                         tutti__tag_of(p, stage, micro_batch, TUTTI__TAG_HEAD), NULL));
+                         tutti__tag_of(p, stage, TUTTI__TAG_HEAD), NULL));
     *b = (tutti__boundary){.known = true,
                            .shape = {.n = d.n},
                            .dtype = (tutti_dtype)d.dtype,
@@ -301,7 +300,7 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__slot *slot)
     tutti_status status = TUTTI_OK;
 
     if (p->steps == 0)
-        status = receive_description(p, c->stage, slot->micro_batch, &c->in);
+        status = receive_description(p, c->stage, &c->in);
     if (status == TUTTI_OK)
         status = post_input(p, slot);
     if (status == TUTTI_OK)
@@ -334,8 +333,8 @@ tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__slot *slot)
                : name_stage(p, status, "gradients", c->stage, c->stage + 1, slot->micro_batch);
 }
 
-tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int stage, int tag,
-                                tutti_work **work_p)
+tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int stage,
+                                tutti__tag what, tutti_work **work_p)
 {
     const void *elements;
 
@@ -345,7 +344,7 @@ tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int st
                                         .count = (size_t)tutti_shape_count(t->shape),
                                         .dtype = t->dtype,
                                         .stream = tutti_ctx_stream(p->cx)},
-                      rank_of(p, stage), tag, work_p);
+                      rank_of(p, stage), tutti__tag_of(p, stage, what), work_p);
 }
 
 /* That y is as in the first step. */
@@ -376,10 +375,8 @@ tutti_status tutti__send_output(tutti_pipeline *p, tutti__slot *slot)
 
     TUTTI_TRY(check_output(p, c, slot->micro_batch, slot->y));
     if (p->steps == 0)
-        TUTTI_TRY(send_description(p, slot->y, c->stage + 1, slot->micro_batch));
-    return tutti__send_tensor(p, slot->y, c->stage + 1,
-                              tutti__tag_of(p, c->stage + 1, slot->micro_batch, TUTTI__TAG_INPUT),
-                              &slot->sending[0]);
+        TUTTI_TRY(send_description(p, slot->y, c->stage + 1));
+    return tutti__send_tensor(p, slot->y, c->stage + 1, TUTTI__TAG_INPUT, &slot->sending[0]);
 }
 
 tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__slot *slot)
@@ -390,9 +387,8 @@ tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__slot *slot)
         return tutti__fail(TUTTI_ERR_STATE,
                            "pipeline: the loss does not depend on what stage %d (%s) gets",
                            c->stage, tutti_pipeline_stage(p, c->stage));
-    return tutti__send_tensor(
-        p, slot->x->grad, c->stage - 1,
-        tutti__tag_of(p, c->stage - 1, slot->micro_batch, TUTTI__TAG_GRADIENT), &slot->sending[1]);
+    return tutti__send_tensor(p, slot->x->grad, c->stage - 1, TUTTI__TAG_GRADIENT,
+                              &slot->sending[1]);
 }
 
 /* ---- Of an evaluation --------------------------------------------------------------------------------------------- */
@@ -400,11 +396,11 @@ tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__slot *slot)
 tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__chunk *chunk, tutti_tensor **x_p)
 {
     tutti__boundary b;
-    tutti_status status = receive_description(p, chunk->stage, 0, &b);
+    tutti_status status = receive_description(p, chunk->stage, &b);
 
     if (status == TUTTI_OK)
         status = post(p, &chunk->eval, b.shape, b.dtype, chunk->stage - 1,
-                      tutti__tag_of(p, chunk->stage, 0, TUTTI__TAG_INPUT));
+                      tutti__tag_of(p, chunk->stage, TUTTI__TAG_INPUT));
     if (status == TUTTI_OK)
         status = wait_for(&chunk->eval);
     chunk->eval.posted = false;
@@ -416,7 +412,6 @@ tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__chunk *chunk, tutti_t
 
 tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__chunk *chunk, tutti_tensor *y)
 {
-    TUTTI_TRY(send_description(p, y, chunk->stage + 1, 0));
-    return tutti__send_tensor(p, y, chunk->stage + 1,
-                              tutti__tag_of(p, chunk->stage + 1, 0, TUTTI__TAG_INPUT), NULL);
+    TUTTI_TRY(send_description(p, y, chunk->stage + 1));
+    return tutti__send_tensor(p, y, chunk->stage + 1, TUTTI__TAG_INPUT, NULL);
 }

@@ -145,10 +145,7 @@ tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__chunk *chunk
 tutti_status tutti__message_room(const tutti_ctx *cx, tutti__message *message, size_t bytes);
 /* A tensor of the open step over received elements. NULL with the message set. */
 tutti_tensor *tutti__received(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype, void *elements);
-/* Sends elements of t, row-major, to the rank of a stage. */
-tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int stage, int tag,
-                                tutti_work **work_p);
-/* Which messages there are for a micro-batch of a stage. */
+/* Which messages a stage gets. */
 typedef enum tutti__tag {
     TUTTI__TAG_HEAD, /* how the next one looks */
     TUTTI__TAG_INPUT,
@@ -157,7 +154,10 @@ typedef enum tutti__tag {
     TUTTI__TAG_TABLE, /* its gradient */
     TUTTI__N_TAGS
 } tutti__tag;
-int tutti__tag_of(const tutti_pipeline *p, int stage, int micro_batch, tutti__tag what);
+int tutti__tag_of(const tutti_pipeline *p, int stage, tutti__tag what);
+/* Sends elements of t, row-major, to a stage. */
+tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int stage,
+                                tutti__tag what, tutti_work **work_p);
 
 /* ---- shared.c ---- */
 

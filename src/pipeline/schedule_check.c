@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 typedef struct one_stage {
-    int backwards, weights; /* the next of each */
-    bool split;             /* its backward is in two parts */
+    int forwards, backwards, weights; /* the next of each */
+    bool split;                       /* its backward is in two parts */
 } one_stage;
 
 typedef struct run {
@@ -87,7 +87,11 @@ static tutti_status check_action(const run *r, int rank, const tutti_pipeline_ac
     stage = &r->stage[a->chunk * s->ranks + rank];
     at = (size_t)(a->chunk * s->ranks + rank) * (size_t)s->micro_batches + (size_t)a->micro_batch;
     if (a->pass == TUTTI_PIPELINE_FORWARD)
-        return r->forward[at] < 0 ? TUTTI_OK : wrong(r, rank, a, "is there twice");
+        return r->forward[at] >= 0                 ? wrong(r, rank, a, "is there twice")
+               : a->micro_batch != stage->forwards ? wrong(r, rank, a,
+                                                           "is not in the order of micro-batches, "
+                                                           "in which stages send them")
+                                                   : TUTTI_OK;
     if (r->forward[at] < 0)
         return wrong(r, rank, a, "comes before its forward");
     if (a->pass != TUTTI_PIPELINE_WEIGHT) {
@@ -148,6 +152,7 @@ static void act(run *r, int rank, const tutti_pipeline_action *a, double from)
     switch (a->pass) {
     case TUTTI_PIPELINE_FORWARD:
         r->forward[at] = r->now[rank];
+        r->stage[stage].forwards++;
         r->live[rank]++;
         break;
     case TUTTI_PIPELINE_BACKWARD:

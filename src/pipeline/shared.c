@@ -73,9 +73,7 @@ static tutti_status send_rows(tutti_pipeline *p, tutti__slot *slot)
                            "pipeline: parameter %s is of stages %d and %d; expected that the first "
                            "one looks up vectors in it (tutti_embedding), once",
                            shared->t->name, shared->first, shared->last);
-    return tutti__send_tensor(p, n->dst->grad, shared->last,
-                              tutti__tag_of(p, shared->last, slot->micro_batch, TUTTI__TAG_ROWS),
-                              &slot->sending[2]);
+    return tutti__send_tensor(p, n->dst->grad, shared->last, TUTTI__TAG_ROWS, &slot->sending[2]);
 }
 
 tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__slot *slot)
@@ -158,7 +156,7 @@ tutti_status tutti__shared_add(tutti_pipeline *p, bool all)
 tutti_status tutti__shared_exchange(tutti_pipeline *p)
 {
     const tutti__shared_table *shared = &p->shared;
-    const int tag = tutti__tag_of(p, shared->last, 0, TUTTI__TAG_TABLE);
+    const int tag = tutti__tag_of(p, shared->first, TUTTI__TAG_TABLE);
     tutti__parameter *parameter = shared->t ? shared->t->parameter : NULL;
     tutti_buf buf = {.dtype = TUTTI_F32, .stream = tutti_ctx_stream(p->cx)};
 

@@ -81,7 +81,8 @@ static int list_pieces(tutti__pieces *mine, tutti_group *group, bool filled)
         const size_t each = tutti_dtype_size(k->dtype);
         const int index = boxes ? rank % boxes : 0, apart = boxes ? boxes : 1,
                   sharers = (size - index + apart - 1) / apart, share = rank / apart;
-        tutti__tensor_piece piece = {.name = k->name, .dtype = k->dtype, .host = true, .shape = k->shape};
+        tutti__tensor_piece piece = {
+            .name = k->name, .dtype = k->dtype, .host = true, .shape = k->shape};
         char *values = values_of(k);
         size_t n;
 
@@ -133,7 +134,8 @@ static int move_all(const tutti__wholes *wholes, const tutti__pieces *mine,
     }
     for (size_t i = 0; i < mine->n; i++)
         CHECK(memcmp(mine->p[i].data, empty->p[i].data,
-                     (mine->p[i].end - mine->p[i].begin) * tutti_dtype_size(mine->p[i].dtype)) == 0);
+                     (mine->p[i].end - mine->p[i].begin) * tutti_dtype_size(mine->p[i].dtype)) ==
+              0);
     return 0;
 }
 
@@ -214,10 +216,10 @@ static int balance(tutti_group *group, void *arg)
         snprintf(names[i], sizeof names[i], "t%02d", i);
         if (i % size == rank)
             CHECK_OK(tutti__pieces_add(&mine, &(tutti__tensor_piece){.name = names[i],
-                                                              .host = true,
-                                                              .shape = {1, {5000}},
-                                                              .end = 5000,
-                                                              .data = data}));
+                                                                     .host = true,
+                                                                     .shape = {1, {5000}},
+                                                                     .end = 5000,
+                                                                     .data = data}));
     }
     CHECK_OK(tutti__wholes_find(&wholes, &mine, group));
     CHECK_OK(tutti__wholes_assign(&wholes, may, load, size));
@@ -247,11 +249,11 @@ static int wrong(tutti_group *group, void *arg)
     tutti__pieces mine = {.n = 0};
     tutti__wholes wholes;
     tutti__tensor_piece piece = {.name = "w",
-                          .dtype = TUTTI_F32,
-                          .host = true,
-                          .shape = {1, {rank == 1 ? 7 : 8}},
-                          .end = rank == 1 ? 7 : 8,
-                          .data = (char *)data};
+                                 .dtype = TUTTI_F32,
+                                 .host = true,
+                                 .shape = {1, {rank == 1 ? 7 : 8}},
+                                 .end = rank == 1 ? 7 : 8,
+                                 .data = (char *)data};
 
     (void)arg;
     CHECK_OK(tutti__pieces_add(&mine, &piece));

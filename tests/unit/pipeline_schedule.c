@@ -117,6 +117,7 @@ static void wrong_tables_are_refused(void **state)
         {"0F0,0B0\n2F0,2B0", "3 stages in 2 lines"},
         {"0F0,1B0\n1F0,0B0", "line 1, of rank 0, has stage 1, which is rank 1's"},
         {"0F0,0F0,0B0", "rank 0's action 1, 0F0, is there twice"},
+        {"0F1,0F0,0B0,0B1", "0F1, is not in the order of micro-batches, in which stages send"},
         {"0B0,0F0", "0B0, comes before its forward"},
         {"0F0,0F1,0B1,0B0", "0B1, is not in the order of micro-batches"},
         {"0F0,0F1,0B0", "stage 0, of rank 0, has no backward (B, or I and W) of micro-batch 1"},
@@ -124,7 +125,7 @@ static void wrong_tables_are_refused(void **state)
         {"0F0,0W0,0I0", "0W0, comes before the gradient of its input (I)"},
         {"0F0,0F1,0I0,0W0,0B1", "0B1, divides a backward"},
         {"0F0,0F1,0I0,0I1,0W1,0W0", "0W1, is not in the order of micro-batches"},
-        {"0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1", "a deadlock: ranks that do their actions in order "
+        {"0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1", "a deadlock: ranks that do their actions in order "
                                              "wait for each other: rank 0 at 0B0, rank "
                                              "1 at 1F1"},
     };

@@ -162,8 +162,8 @@ static bool is_divided(const tutti__saving *s)
 /* Whether the last checkpoint, whose write has failed, is tried once more: rank 0's answer. */
 static tutti_status ask_again(tutti__saving *s, tutti_status status, bool *again_p)
 {
-    int64_t again = s->session->rank == 0 &&
-                    (status != TUTTI_ERR_DISK || tutti__saving_make_room(s, status));
+    int64_t again =
+        s->session->rank == 0 && (status != TUTTI_ERR_DISK || tutti__saving_make_room(s, status));
 
     if (is_divided(s))
         TUTTI_TRY(tutti_broadcast(s->session->group, TUTTI_BUF(&again, 1, TUTTI_I64), 0, NULL));
@@ -294,7 +294,8 @@ static tutti_status save(tutti__saving *s)
     status = divide(s, before);
     if (status != TUTTI_OK)
         return first && before != TUTTI_OK ? tutti__fail_again(before, s->unsaved) : status;
-    if (s->session->zero && s->session->shards == 0 && !is_divided(s)) /* a share may be all of it */
+    if (s->session->zero && s->session->shards == 0 &&
+        !is_divided(s)) /* a share may be all of it */
         TUTTI_TRY(tutti_zero_consolidate(s->session->zero, s->session->optim, 0));
     return first || is_divided(s) ? write_one(s) : TUTTI_OK;
 }

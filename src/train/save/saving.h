@@ -23,8 +23,9 @@ typedef struct tutti__saving {
     const tutti__run_folder *folder;
     tutti__progress *progress;
 
-    tutti__writer *writer; /* from the first checkpoint on; of other ranks than 0 if they write parts */
-    char *hooks;           /* rank 0's: all ranks' hook state */
+    tutti__writer
+        *writer; /* from the first checkpoint on; of other ranks than 0 if they write parts */
+    char *hooks; /* rank 0's: all ranks' hook state */
     size_t hooks_bytes;
     uint64_t n;           /* checkpoints begun */
     double step_stall_s;  /* this rank's wait for the copy, in this step */
