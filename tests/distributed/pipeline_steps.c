@@ -17,6 +17,8 @@ typedef struct setting {
     int chunks, micro_batches;
     bool uneven, recompute;
     const char *cuts;
+    int data; /* ranks with the same stages, for other samples; 0: one */
+    bool zero;
 } setting;
 
 typedef struct batches {
@@ -25,7 +27,7 @@ typedef struct batches {
     tutti_array x[MOST], y[MOST];
 } batches;
 
-static void batches_make(batches *b, const setting *s, int step)
+static void batches_make(batches *b, const setting *s, int step, int share)
 {
     for (int m = 0; m < s->micro_batches; m++) {
         const int64_t n = s->uneven && m == s->micro_batches - 1 ? 1
@@ -33,9 +35,9 @@ static void batches_make(batches *b, const setting *s, int step)
                                                                  : SAMPLES;
 
         for (int i = 0; i < SAMPLES * SIDE * SIDE * 3; i++)
-            b->images[m][i] = sinf((float)(i * 13 + (step * 16 + m) * 101));
+            b->images[m][i] = sinf((float)(i * 13 + (step * 16 + m + 7 * share) * 101));
         for (int i = 0; i < SAMPLES * CONTEXT; i++) {
-            b->tokens[m][i] = (i * i + step + 3 * m) % CLASSES;
+            b->tokens[m][i] = (i * i + step + 3 * m + share) % CLASSES;
             b->labels[m][i] = (i + step + m) % CLASSES;
         }
         b->x[m] = s->tokens ? (tutti_array){b->tokens[m], TUTTI_SHAPE(n, CONTEXT), TUTTI_I64}
@@ -78,7 +80,7 @@ static tutti_model_opts model_opts(const setting *s, tutti_llama_opts *llama)
 
 /* ---- Accumulation, on one rank ---------------------------------------------------------------------------- */
 
-static tutti_status accumulate(tutti_ctx *cx, tutti_model *model, const setting *s,
+static tutti_status accumulate(tutti_ctx *cx, tutti_model *model, tutti_ddp *ddp, const setting *s,
                                const batches *b)
 {
     tutti_stream *stream = tutti_ctx_stream(cx);
@@ -90,6 +92,10 @@ static tutti_status accumulate(tutti_ctx *cx, tutti_model *model, const setting 
         tutti_status status;
 
         total += n;
+        if (m + 1 < s->micro_batches)
+            tutti_ddp_pause(ddp);
+        else
+            tutti_ddp_resume(ddp);
         tutti_step_begin(cx, NULL);
         status = tutti_backward(
             loss_of(cx, s, b, m, tutti_model_forward(model, tutti_input(cx, b->x[m]))));
@@ -173,7 +179,29 @@ static int evaluate(tutti_ctx *cx, tutti_pipeline *p, tutti_ctx *whole_cx, tutti
     return 0;
 }
 
-static int trains_alike(tutti_group *group, void *arg)
+/* Pipelines side by side, each for its samples. */
+typedef struct layout {
+    tutti_mesh *mesh;
+    tutti_group *pipeline, *data; /* data NULL: one */
+    int share;
+} layout;
+
+static int layout_make(layout *l, tutti_group *world, const setting *s)
+{
+    const tutti_mesh_dimension dimensions[] = {{.name = "pipeline"},
+                                               {.name = "data", .size = s->data}};
+
+    *l = (layout){.pipeline = world};
+    if (s->data < 2)
+        return 0;
+    CHECK_OK(tutti_mesh_new(&l->mesh, world, dimensions, 2));
+    l->pipeline = tutti_mesh_group(l->mesh, "pipeline");
+    l->data = tutti_mesh_group(l->mesh, "data");
+    l->share = tutti_mesh_rank(l->mesh, "data");
+    return 0;
+}
+
+static int trains_alike(tutti_group *world, void *arg)
 {
     const setting *s = arg;
     const tutti_ctx_opts cx_opts = {.threads = 1, .seed = 3};
@@ -186,21 +214,33 @@ static int trains_alike(tutti_group *group, void *arg)
     tutti_ctx *whole_cx;
     tutti_model *whole;
     tutti_pipeline *p;
+    tutti_ddp *ddp = NULL, *whole_ddp = NULL;
+    tutti_zero *zero = NULL;
     tutti_optim *optim, *whole_optim;
+    layout l;
     tutti_pipeline_step step = {.x = b->x, .loss = loss, .computed = computed, .self = &r};
 
     step.micro_batches = s->micro_batches;
+    CHECK_0(layout_make(&l, world, s));
     CHECK_OK(tutti_ctx_new(&whole_cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&whole, whole_cx, s->model, &o));
+    if (l.data)
+        CHECK_OK(tutti_ddp_new(&whole_ddp, tutti_model_module(whole), l.data, NULL));
     CHECK_OK(tutti_adamw_new(&whole_optim, tutti_model_module(whole), &adam));
     CHECK_OK(tutti_ctx_new(&r.cx, test_device(), &cx_opts));
-    CHECK_OK(tutti_pipeline_new(&p, r.cx, group, s->model, &o, &opts));
+    CHECK_OK(tutti_pipeline_new(&p, r.cx, l.pipeline, s->model, &o, &opts));
+    if (l.data)
+        CHECK_OK(tutti_ddp_new(&ddp, tutti_model_module(tutti_pipeline_model(p)), l.data,
+                               &(tutti_ddp_opts){.bucket_mb = 1e-3, .first_bucket_mb = 1e-3}));
+    tutti_pipeline_set_ddp(p, ddp);
+    if (s->zero)
+        CHECK_OK(tutti_zero_new(&zero, ddp));
     CHECK_0(same(tutti_model_module(tutti_pipeline_model(p)), tutti_model_module(whole)));
     CHECK_OK(tutti_adamw_new(&optim, tutti_model_module(tutti_pipeline_model(p)), &adam));
     for (int k = 0; k < STEPS; k++) {
-        batches_make(b, s, k);
+        batches_make(b, s, k, l.share);
         tutti_optim_zero_grad(whole_optim);
-        CHECK_OK(accumulate(whole_cx, whole, s, b));
+        CHECK_OK(accumulate(whole_cx, whole, whole_ddp, s, b));
         CHECK_OK(tutti_optim_step(whole_optim));
         tutti_optim_zero_grad(optim);
         CHECK_OK(tutti_pipeline_run(p, &step));
@@ -211,11 +251,15 @@ static int trains_alike(tutti_group *group, void *arg)
     }
     CHECK(r.computed == (tutti_pipeline_is_last(p) ? STEPS * s->micro_batches : 0));
     tutti_optim_free(optim);
+    tutti_zero_free(zero);
+    tutti_ddp_free(ddp);
     tutti_pipeline_free(p);
     tutti_ctx_free(r.cx);
     tutti_optim_free(whole_optim);
+    tutti_ddp_free(whole_ddp);
     tutti_model_free(whole);
     tutti_ctx_free(whole_cx);
+    tutti_mesh_free(l.mesh);
     free(b);
     return 0;
 }
@@ -285,6 +329,28 @@ static void mlp(void **state)
     everywhere((setting){.model = "mlp", .dropout = 0.2, .micro_batches = 6}, 2);
 }
 
+/* Pipelines of two ranks, side by side on two. Buffers are the first data rank's, which evaluations of others need. */
+static void with_data_parallel(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 2; zero++)
+        for (size_t k = 0; k < TUTTI__COUNT_OF(KINDS); k++) {
+            setting s = {.model = "gpt2",
+                         .layers = 4,
+                         .dropout = 0.1,
+                         .tokens = true,
+                         .kind = KINDS[k],
+                         .chunks = KINDS[k] == TUTTI_PIPELINE_INTERLEAVED ? 2 : 1,
+                         .micro_batches = 4,
+                         .uneven = true,
+                         .data = 2,
+                         .zero = zero};
+
+            if (tutti_run_ranks_as_threads(4, trains_alike, &s) != 0)
+                fail_msg("schedule %d, zero %d", (int)s.kind, zero);
+        }
+}
+
 static void as_processes(void **state)
 {
     setting s = {.model = "gpt2",
@@ -303,8 +369,10 @@ static void as_processes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlp), cmocka_unit_test(llama),       cmocka_unit_test(gpt2),
-        cmocka_unit_test(vit), cmocka_unit_test(mini_resnet), cmocka_unit_test(as_processes),
+        cmocka_unit_test(mlp),          cmocka_unit_test(llama),
+        cmocka_unit_test(gpt2),         cmocka_unit_test(vit),
+        cmocka_unit_test(mini_resnet),  cmocka_unit_test(with_data_parallel),
+        cmocka_unit_test(as_processes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
