@@ -161,18 +161,20 @@ static int rank_of(const tutti_pipeline *p, int stage)
     return stage % p->ranks;
 }
 
-/* After a failure to get something from another stage: whose, and of which micro-batch. */
+/* After a failure of a message between two stages: which, and of which micro-batch. what: "waits for the gradients". */
 static tutti_status name_stage(const tutti_pipeline *p, tutti_status status, const char *what,
-                               int stage, int from, int micro_batch)
+                               int stage, int other, int micro_batch)
 {
     char why[1400];
 
+    if (status == TUTTI_OK)
+        return TUTTI_OK;
     snprintf(why, sizeof why, "%s", tutti_last_error());
-    return tutti__fail(status,
-                       "pipeline: stage %d (rank %d) waits for the %s of micro-batch %d from stage "
-                       "%d (rank %d): %s",
-                       stage, tutti_group_global_rank(p->group, rank_of(p, stage)), what,
-                       micro_batch, from, tutti_group_global_rank(p->group, rank_of(p, from)), why);
+    return tutti__fail(
+        status, "pipeline: stage %d (rank %d) %s of micro-batch %d %s stage %d (rank %d): %s",
+        stage, tutti_group_global_rank(p->group, rank_of(p, stage)), what, micro_batch,
+        strncmp(what, "sends", 5) == 0 ? "to" : "from", other,
+        tutti_group_global_rank(p->group, rank_of(p, other)), why);
 }
 
 static tutti_status post(const tutti_pipeline *p, tutti__message *message, tutti_shape shape,
@@ -372,11 +374,15 @@ static tutti_status check_output(tutti_pipeline *p, tutti__chunk *c, int m, cons
 tutti_status tutti__send_output(tutti_pipeline *p, tutti__slot *slot)
 {
     tutti__chunk *c = &p->chunk[slot->chunk];
+    tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(check_output(p, c, slot->micro_batch, slot->y));
     if (p->steps == 0)
-        TUTTI_TRY(send_description(p, slot->y, c->stage + 1));
-    return tutti__send_tensor(p, slot->y, c->stage + 1, TUTTI__TAG_INPUT, &slot->sending[0]);
+        status = send_description(p, slot->y, c->stage + 1);
+    if (status == TUTTI_OK)
+        status = tutti__send_tensor(p, slot->y, c->stage + 1, TUTTI__TAG_INPUT, &slot->sending[0]);
+    return name_stage(p, status, "sends the activations", c->stage, c->stage + 1,
+                      slot->micro_batch);
 }
 
 tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__slot *slot)
@@ -405,7 +411,8 @@ tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__chunk *chunk, tutti_t
         status = wait_for(&chunk->eval);
     chunk->eval.posted = false;
     if (status != TUTTI_OK)
-        return name_stage(p, status, "activations", chunk->stage, chunk->stage - 1, 0);
+        return name_stage(p, status, "waits for the activations", chunk->stage, chunk->stage - 1,
+                          0);
     *x_p = tutti__received(p->cx, b.shape, b.dtype, chunk->eval.p);
     return *x_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }

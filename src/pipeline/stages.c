@@ -69,10 +69,10 @@ static tutti_status cut_as_told(tutti_pipeline *p, const char *names)
         if (i == p->n_blocks)
             return tutti__fail(TUTTI_ERR_ARG,
                                "pipeline_cuts: the model has no block \"%.*s\"; its blocks are %s, "
-                               "%s%s to %s",
+                               "%s%s%s",
                                (int)(length < 100 ? length : 100), at, p->blocks[0].name,
                                p->n_blocks > 2 ? p->blocks[1].name : "",
-                               p->n_blocks > 2 ? ", ..." : "", p->blocks[p->n_blocks - 1].name);
+                               p->n_blocks > 2 ? " ... " : "", p->blocks[p->n_blocks - 1].name);
         if (s < p->stages && i > p->cuts[s - 1])
             p->cuts[s] = i;
         else if (s < p->stages)
