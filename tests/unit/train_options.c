@@ -325,6 +325,20 @@ static tutti_status make_mesh(const tutti_mesh_dimension *o)
     return tutti_mesh_new(&mesh, w.group, &all, 1);
 }
 
+static tutti_status divide(const tutti_parallel_rule *o)
+{
+    tutti_parallel_rule rule = *o;
+    tutti_module root;
+    tutti_status status;
+
+    rule.name = "fc";
+    rule.how = TUTTI_PARALLEL_COLUMNS;
+    tutti_module_init(&root, w.cx);
+    status = tutti_parallelize(&root, w.group, &rule, 1);
+    tutti_module_destroy(&root);
+    return status;
+}
+
 static tutti_status make_store(const tutti_store_callbacks *o)
 {
     tutti_store *store;
@@ -390,6 +404,7 @@ static tutti_status make_own(const tutti_model_kind *o)
 }
 
 ROW(mesh_dimension, make_mesh(o))
+ROW(parallel_rule, divide(o))
 ROW(sgd_opts, tutti_sgd_new(&optim, &w.root, o))
 ROW(adam_opts, tutti_adamw_new(&optim, &w.root, o))
 ROW(rmsprop_opts, tutti_rmsprop_new(&optim, &w.root, o))
@@ -472,6 +487,7 @@ ROW(metric, make_metric(o))
 /* clang-format off */
 #define ROWS(ROW) \
     ROW(mesh_dimension) \
+    ROW(parallel_rule) \
     ROW(sgd_opts) \
     ROW(adam_opts) \
     ROW(rmsprop_opts) \

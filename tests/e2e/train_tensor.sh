@@ -1,0 +1,62 @@
+# Tensor parallel runs of `tutti train`: the same samples and losses as with whole layers, what is refused, a killed rank.
+# timeout: 240
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+common="--max-steps 6 --log-every 1 --threads 1 --epochs 1 --progress plain"
+text="$common --data shakespeare --batch-size 4 --context 32 --layers 2 --width 48 --heads 4 --eval-steps 3 --eval-samples 32 --lr 0.003"
+gpt2="--model gpt2 $text --dropout 0.1"
+llama="--model llama $text --kv-heads 2"
+vit="--model vit $common --data digits --batch-size 8 --layers 2 --width 32 --heads 4 --clip-grad-norm 1"
+
+# Losses of steps and evaluations, and norms: to rounding.
+figures() { sed -n 's/.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1\n\2/p; s/.*"val_loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
+alike() { # DIR DIR TOLERANCE
+    figures "$1" >"$1.figures"
+    figures "$2" >"$2.figures"
+    [ "$(wc -l <"$1.figures")" -ge 12 ] || fail "$1: $(wc -l <"$1.figures") figures"
+    close "$1.figures" "$2.figures" "$3"
+}
+for model in gpt2 llama vit; do
+    train $model.1 ${!model}
+    train $model.2 -n 2 ${!model}
+    train $model.t2 -n 2 --tensor 2 ${!model}
+    train $model.4 -n 4 --tensor 2 ${!model} # two batches a step
+    alike $model.1 $model.t2 2e-6
+    alike $model.2 $model.4 2e-6
+done
+says gpt2.t2 "^tensor 2: each layer is divided among 2 ranks; 1 batch a step$"
+says gpt2.4 "^tensor 2: each layer is divided among 2 ranks; 2 batches a step$"
+says gpt2.t2 "^no texts after evaluations"
+[ "$(field gpt2.1/summary.json parameters)" = "$(field gpt2.t2/summary.json parameters)" ] || fail "parameters of gpt2"
+
+# Beside other keys.
+train plain $gpt2 --recompute --grad-accumulation 2 --ema 0.9
+train divided -n 2 --tensor 2 $gpt2 --recompute --grad-accumulation 2 --ema 0.9
+alike plain divided 2e-6
+train plain_lora $gpt2 --lora-rank 4 --lr 0.01
+train divided_lora -n 2 --tensor 2 $gpt2 --lora-rank 4 --lr 0.01
+alike plain_lora divided_lora 2e-6
+train zero -n 4 --tensor 2 --zero 1 $gpt2
+alike gpt2.4 zero 2e-6
+train plain_bf16 $gpt2 --amp bf16
+train divided_bf16 -n 2 --tensor 2 $gpt2 --amp bf16
+alike plain_bf16 divided_bf16 2e-2
+
+refused 2 "--tensor 3 on 4 ranks: 4 is not a multiple of 3; --tensor 1, 2 or 4" "$TUTTI" train -n 4 --tensor 3 $gpt2
+refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" train -n 3 --tensor 3 $gpt2
+refused 2 "kv_heads: llama: a layer has 1, which cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 $llama --kv-heads 1
+refused 2 "model mini_resnet has no plan by which its layers could be divided among ranks" "$TUTTI" train -n 2 --tensor 2
+refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor 2 --shards 2 $gpt2
+refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2
+refused 1 "tensor: layers can be divided among ranks on the CPU only" "$TUTTI" train -n 2 --tensor 2 --device strict $gpt2
+
+# A killed rank is named by all others, also by those that wait for it in a layer.
+"$TUTTI" train --run-dir killed -n 4 --tensor 2 $gpt2 --max-steps 1000000 --epochs 1000000 --eval-steps 0 --eval-every 0 >killed.out 2>&1 &
+run=$!
+until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; done
+kill -KILL "$(process_of 3 "run-dir killed")"
+code=0
+wait $run || code=$?
+[ $code != 0 ] || fail "a killed rank was not noticed"
+says killed "rank 3.*(was lost|killed)"
+echo "tensor parallel runs hold"
