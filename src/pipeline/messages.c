@@ -207,9 +207,9 @@ tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *messag
         status = post(p, message, shape, TUTTI_F32, from, tutti__tag_of(p, stage, TUTTI__TAG_ROWS));
     if (status == TUTTI_OK && wait)
         status = wait_for(message);
-    return status == TUTTI_OK
-               ? TUTTI_OK
-               : name_stage(p, status, "gradients of vectors", stage, from, micro_batch);
+    return status == TUTTI_OK ? TUTTI_OK
+                              : name_stage(p, status, "waits for the gradients of vectors", stage,
+                                           from, micro_batch);
 }
 
 static tutti_shape shape_in(const tutti__boundary *b, int64_t samples)
@@ -307,9 +307,9 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__slot *slot)
         status = post_input(p, slot);
     if (status == TUTTI_OK)
         status = wait_for(&slot->in);
-    return status == TUTTI_OK
-               ? TUTTI_OK
-               : name_stage(p, status, "activations", c->stage, c->stage - 1, slot->micro_batch);
+    return status == TUTTI_OK ? TUTTI_OK
+                              : name_stage(p, status, "waits for the activations", c->stage,
+                                           c->stage - 1, slot->micro_batch);
 }
 
 tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__slot *slot)
@@ -330,9 +330,9 @@ tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__slot *slot)
 
     if (status == TUTTI_OK)
         status = wait_for(&slot->back);
-    return status == TUTTI_OK
-               ? TUTTI_OK
-               : name_stage(p, status, "gradients", c->stage, c->stage + 1, slot->micro_batch);
+    return status == TUTTI_OK ? TUTTI_OK
+                              : name_stage(p, status, "waits for the gradients", c->stage,
+                                           c->stage + 1, slot->micro_batch);
 }
 
 tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int stage,

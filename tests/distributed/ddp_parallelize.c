@@ -53,7 +53,8 @@ static int stand_new(stand *t, const subject *s, const tutti_peers *peers)
     CHECK_OK(tutti_model_new(&t->model, t->cx, s->model, &opts));
     t->m = tutti_model_module(t->model);
     if (s->lora)
-        CHECK_OK(tutti_lora_apply(t->m, &(tutti_lora_opts){.rank = 2, .train = s->kv_heads ? "*norm*" : "*ln_*"}));
+        CHECK_OK(tutti_lora_apply(
+            t->m, &(tutti_lora_opts){.rank = 2, .train = s->kv_heads ? "*norm*" : "*ln_*"}));
     return 0;
 }
 
@@ -66,9 +67,8 @@ static void stand_free(stand *t)
 /* Loss and gradients of a batch. */
 static int step(stand *t, const subject *s)
 {
-    const tutti_array x = is_text(s)
-                              ? (tutti_array){text, TUTTI_SHAPE(BATCH, TOKENS), TUTTI_I64}
-                              : (tutti_array){image, TUTTI_SHAPE(BATCH, 3, 8, 8), TUTTI_F32};
+    const tutti_array x = is_text(s) ? (tutti_array){text, TUTTI_SHAPE(BATCH, TOKENS), TUTTI_I64}
+                                     : (tutti_array){image, TUTTI_SHAPE(BATCH, 3, 8, 8), TUTTI_F32};
     const tutti_array y = {next, TUTTI_SHAPE(is_text(s) ? BATCH * TOKENS : BATCH), TUTTI_I64};
     tutti_tensor *logits, *loss;
 
@@ -77,11 +77,11 @@ static int step(stand *t, const subject *s)
     logits = tutti_model_forward(t->model, tutti_input(t->cx, x));
     if (is_text(s))
         logits = tutti_reshape(logits, TUTTI_SHAPE(-1, VOCAB));
-    CHECK(!s->stored || tutti_shape_equal(tutti_tensor_shape(logits),
-                                          TUTTI_SHAPE(BATCH * TOKENS, VOCAB)));
-    loss = tutti_cross_entropy_with(
-        s->stored ? tutti_scale(logits, 2) : logits, tutti_input(t->cx, y),
-        &(tutti_cross_entropy_opts){.label_smoothing = s->smoothing});
+    CHECK(!s->stored ||
+          tutti_shape_equal(tutti_tensor_shape(logits), TUTTI_SHAPE(BATCH * TOKENS, VOCAB)));
+    loss =
+        tutti_cross_entropy_with(s->stored ? tutti_scale(logits, 2) : logits, tutti_input(t->cx, y),
+                                 &(tutti_cross_entropy_opts){.label_smoothing = s->smoothing});
     t->loss = tutti_item(loss);
     CHECK_OK(tutti_tensor_status(loss));
     CHECK_OK(tutti_backward(loss));
@@ -222,7 +222,8 @@ static int own_step(own *m, tutti_ctx *cx, float *loss)
     tutti_tensor *y;
 
     tutti_step_begin(cx, NULL);
-    y = tutti_linear_forward(&m->up, tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(2, 5), TUTTI_F32}));
+    y = tutti_linear_forward(&m->up,
+                             tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(2, 5), TUTTI_F32}));
     y = tutti_mean(tutti_square(tutti_linear_forward(&m->down, tutti_relu(y))));
     *loss = tutti_item(y);
     CHECK_OK(tutti_backward(y));
@@ -233,7 +234,8 @@ static int own_step(own *m, tutti_ctx *cx, float *loss)
 /* With a mesh: data and tensor ranks, DDP over the former, norms over both; beside the whole, alone. */
 static int trains(tutti_group *group, void *arg)
 {
-    tutti_mesh_dimension dimensions[] = {{.name = "data", .size = 2}, {.name = "tensor", .size = 2}};
+    tutti_mesh_dimension dimensions[] = {{.name = "data", .size = 2},
+                                         {.name = "tensor", .size = 2}};
     float loss, expected, norm, whole_norm;
     tutti_ctx *cx, *other; /* DDP listens to the first */
     tutti_mesh *mesh;
@@ -340,7 +342,8 @@ static int refuses(tutti_group *group, void *arg)
                               .parallel = &peers};
 
         CHECK(tutti_model_new(&model, cx, s->model, &o) == TUTTI_ERR_ARG);
-        CHECK_TEXT(tutti_last_error(), i ? "kv_heads: llama: a layer has 2" : "heads: gpt2: a layer has 4");
+        CHECK_TEXT(tutti_last_error(),
+                   i ? "kv_heads: llama: a layer has 2" : "heads: gpt2: a layer has 4");
     }
     tutti_ctx_free(cx);
     return 0;

@@ -618,9 +618,10 @@ static tutti_tensor *run(const tutti__op *op, tutti_tensor **src, attributes a,
                         "%s: first_head is %d of all_heads %d; expected one of them, or 0 and 0",
                         op->plain.name, o.first_head, o.all_heads));
     if (!cx->device_ops->is_host && a.heads > 0 && o.all_heads > 0 && o.all_heads != a.heads)
-        return tutti__poisoned(cx, tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                                               "%s: heads can be divided among ranks on the CPU only",
-                                               op->plain.name));
+        return tutti__poisoned(cx,
+                               tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                                           "%s: heads can be divided among ranks on the CPU only",
+                                           op->plain.name));
     a.causal = o.is_causal || o.causal_lower_right;
     a.lower_right = o.causal_lower_right;
     a.scale = o.scale;
