@@ -270,13 +270,20 @@ tutti_status tutti__model_blocks(const char *name, const tutti_model_opts *opts,
                            "expected one that is, such as gpt2, llama, vit, resnet18, mini_resnet "
                            "or mlp",
                            name);
-    while (kind->block(opts, n, &block))
+    while (n < 65536 && kind->block(opts, n, &block))
         n++;
     *blocks_p = tutti__alloc((size_t)(n + 1) * sizeof **blocks_p);
     if (!*blocks_p)
         return TUTTI_ERR_MEMORY;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         (void)kind->block(opts, i, &(*blocks_p)[i]);
+        TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_model_block, &(*blocks_p)[i]));
+        if (!(*blocks_p)[i].forward || !(*blocks_p)[i].name[0])
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "model %s: block %d has no name, or no forward function; expected "
+                               "both (tutti_model_block)",
+                               name, i);
+    }
     *n_p = n;
     return TUTTI_OK;
 }

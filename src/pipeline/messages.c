@@ -64,7 +64,7 @@ tutti_tensor *tutti__received(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtyp
 
 /* ---- Slots ------------------------------------------------------------------------------------------------- */
 
-tutti__slot *tutti__slot_find(const tutti_pipeline *p, int chunk, int micro_batch)
+tutti__micro_batch *tutti__slot_find(const tutti_pipeline *p, int chunk, int micro_batch)
 {
     for (size_t i = 0; i < p->n_slots; i++)
         if (p->slots[i]->chunk == chunk && p->slots[i]->micro_batch == micro_batch)
@@ -72,10 +72,10 @@ tutti__slot *tutti__slot_find(const tutti_pipeline *p, int chunk, int micro_batc
     return NULL;
 }
 
-static tutti__slot *slot_new(tutti_pipeline *p)
+static tutti__micro_batch *slot_new(tutti_pipeline *p)
 {
-    tutti__slot **slots = realloc(p->slots, (p->n_slots + 1) * sizeof(tutti__slot *));
-    tutti__slot *slot = slots ? tutti__alloc(sizeof *slot) : NULL;
+    tutti__micro_batch **slots = realloc(p->slots, (p->n_slots + 1) * sizeof(tutti__micro_batch *));
+    tutti__micro_batch *slot = slots ? tutti__alloc(sizeof *slot) : NULL;
 
     if (slots)
         p->slots = slots;
@@ -88,9 +88,9 @@ static tutti__slot *slot_new(tutti_pipeline *p)
     return p->slots[p->n_slots++] = slot;
 }
 
-tutti__slot *tutti__slot_take(tutti_pipeline *p, int chunk, int micro_batch)
+tutti__micro_batch *tutti__slot_take(tutti_pipeline *p, int chunk, int micro_batch)
 {
-    tutti__slot *slot = tutti__slot_find(p, chunk, micro_batch);
+    tutti__micro_batch *slot = tutti__slot_find(p, chunk, micro_batch);
 
     for (size_t i = 0; i < p->n_slots && !slot; i++) {
         if (p->slots[i]->computed && tutti__slot_end(p, p->slots[i], false) != TUTTI_OK)
@@ -107,7 +107,7 @@ tutti__slot *tutti__slot_take(tutti_pipeline *p, int chunk, int micro_batch)
     return slot;
 }
 
-static void forget(tutti_pipeline *p, tutti__slot *slot)
+static void forget(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     tutti__parked_swap(p->cx, &slot->step);
     tutti_step_end(p->cx);
@@ -118,7 +118,7 @@ static void forget(tutti_pipeline *p, tutti__slot *slot)
     slot->chunk = -1;
 }
 
-tutti_status tutti__slot_end(tutti_pipeline *p, tutti__slot *slot, bool wait)
+tutti_status tutti__slot_end(tutti_pipeline *p, tutti__micro_batch *slot, bool wait)
 {
     if (slot->weights_left || slot->shared_left)
         return TUTTI_OK;
@@ -136,7 +136,7 @@ tutti_status tutti__slot_end(tutti_pipeline *p, tutti__slot *slot, bool wait)
     return TUTTI_OK;
 }
 
-void tutti__slot_abandon(tutti_pipeline *p, tutti__slot *slot)
+void tutti__slot_abandon(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     tutti__message_drop(&slot->in);
     tutti__message_drop(&slot->back);
@@ -225,7 +225,7 @@ static int64_t samples_of(const tutti_pipeline *p, int m)
     return p->step->x[m].shape.d[0];
 }
 
-static tutti_status post_input(const tutti_pipeline *p, tutti__slot *slot)
+static tutti_status post_input(const tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const tutti__chunk *c = &p->chunk[slot->chunk];
 
@@ -235,7 +235,7 @@ static tutti_status post_input(const tutti_pipeline *p, tutti__slot *slot)
                 c->stage - 1, tutti__tag_of(p, c->stage, TUTTI__TAG_INPUT));
 }
 
-static tutti_status post_gradient(const tutti_pipeline *p, tutti__slot *slot)
+static tutti_status post_gradient(const tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const tutti__chunk *c = &p->chunk[slot->chunk];
 
@@ -251,7 +251,7 @@ tutti_status tutti__receive_ahead(tutti_pipeline *p, size_t at)
 
     for (size_t i = at; i < n && i < at + AHEAD; i++) {
         const tutti_pipeline_action *a = &p->table->actions[p->rank][i];
-        tutti__slot *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
+        tutti__micro_batch *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
 
         if (a->pass == TUTTI_PIPELINE_FORWARD && p->chunk[a->chunk].in.known &&
             p->chunk[a->chunk].stage > 0) {
@@ -296,7 +296,7 @@ static tutti_status receive_description(const tutti_pipeline *p, int stage, tutt
 
 /* ---- Of a step --------------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__receive_input(tutti_pipeline *p, tutti__slot *slot)
+tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     tutti__chunk *c = &p->chunk[slot->chunk];
     tutti_status status = TUTTI_OK;
@@ -312,7 +312,7 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__slot *slot)
                                            c->stage - 1, slot->micro_batch);
 }
 
-tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__slot *slot)
+tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__micro_batch *slot)
 {
     const tutti__boundary *b = &p->chunk[slot->chunk].in;
     tutti_tensor *x =
@@ -323,7 +323,7 @@ tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__slot *slot)
     return x;
 }
 
-tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__slot *slot)
+tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const tutti__chunk *c = &p->chunk[slot->chunk];
     tutti_status status = post_gradient(p, slot);
@@ -371,7 +371,7 @@ static tutti_status check_output(tutti_pipeline *p, tutti__chunk *c, int m, cons
                        tutti__shape_text(y->shape), m, tutti__shape_text(c->out.shape));
 }
 
-tutti_status tutti__send_output(tutti_pipeline *p, tutti__slot *slot)
+tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     tutti__chunk *c = &p->chunk[slot->chunk];
     tutti_status status = TUTTI_OK;
@@ -385,7 +385,7 @@ tutti_status tutti__send_output(tutti_pipeline *p, tutti__slot *slot)
                       slot->micro_batch);
 }
 
-tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__slot *slot)
+tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const tutti__chunk *c = &p->chunk[slot->chunk];
 

@@ -187,12 +187,12 @@ static tutti_status scale_to_mean(const tutti_pipeline *p)
 
 /* ---- Actions ------------------------------------------------------------------------------------------------- */
 
-static bool is_last_stage(const tutti_pipeline *p, const tutti__slot *slot)
+static bool is_last_stage(const tutti_pipeline *p, const tutti__micro_batch *slot)
 {
     return p->chunk[slot->chunk].stage == p->stages - 1;
 }
 
-static tutti_status null_result(const tutti_pipeline *p, const tutti__slot *slot)
+static tutti_status null_result(const tutti_pipeline *p, const tutti__micro_batch *slot)
 {
     return tutti__fail(TUTTI_ERR_ARG, "pipeline: %s of stage %d returned NULL; expected a tensor",
                        is_last_stage(p, slot) ? "the loss, or a block," : "a block",
@@ -200,7 +200,7 @@ static tutti_status null_result(const tutti_pipeline *p, const tutti__slot *slot
 }
 
 /* In the slot's step. */
-static tutti_status compute_forward(tutti_pipeline *p, tutti__slot *slot)
+static tutti_status compute_forward(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const tutti__chunk *c = &p->chunk[slot->chunk];
     tutti_tensor *y;
@@ -224,7 +224,7 @@ static tutti_status compute_forward(tutti_pipeline *p, tutti__slot *slot)
 
 static tutti_status forward(tutti_pipeline *p, const tutti_pipeline_action *a)
 {
-    tutti__slot *slot = tutti__slot_take(p, a->chunk, a->micro_batch);
+    tutti__micro_batch *slot = tutti__slot_take(p, a->chunk, a->micro_batch);
     const uint64_t begin_ns = tutti__now_ns();
     tutti_status status;
 
@@ -247,7 +247,8 @@ static tutti_status forward(tutti_pipeline *p, const tutti_pipeline_action *a)
 }
 
 /* In the slot's step. */
-static tutti_status compute_backward(tutti_pipeline *p, tutti__slot *slot, bool weights_later)
+static tutti_status compute_backward(tutti_pipeline *p, tutti__micro_batch *slot,
+                                     bool weights_later)
 {
     const tutti__chunk *c = &p->chunk[slot->chunk];
     tutti_tensor *dy = NULL;
@@ -277,7 +278,7 @@ static bool averages_in_backward(const tutti_pipeline *p, size_t at)
 static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, size_t at)
 {
     const tutti__chunk *c = &p->chunk[a->chunk];
-    tutti__slot *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
+    tutti__micro_batch *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
     const bool weights_later = a->pass == TUTTI_PIPELINE_INPUT;
     tutti_status status;
 
@@ -302,7 +303,7 @@ static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, 
 static tutti_status weights(tutti_pipeline *p, const tutti_pipeline_action *a)
 {
     const tutti__chunk *c = &p->chunk[a->chunk];
-    tutti__slot *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
+    tutti__micro_batch *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
     const uint64_t begin_ns = tutti__now_ns();
     tutti_status status;
 
@@ -360,7 +361,6 @@ static tutti_status find_table(tutti_pipeline *p)
 static tutti_status check_step(const tutti_pipeline *p, const tutti_pipeline_step *step)
 {
     TUTTI_TRY(TUTTI__NOT_NULL(step));
-    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_step, step));
     if (step->micro_batches < 1 || !step->x)
         return tutti__fail(TUTTI_ERR_ARG, "pipeline: %d micro-batches%s; expected 1 or more",
                            step->micro_batches, step->x ? "" : ", and x is NULL");
@@ -414,6 +414,7 @@ tutti_status tutti_pipeline_run(tutti_pipeline *p, const tutti_pipeline_step *st
 {
     tutti_status status;
 
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_step, step));
     TUTTI_TRY(TUTTI__NOT_NULL(p));
     p->step = step;
     p->before = p->cx->step;

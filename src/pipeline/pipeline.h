@@ -28,7 +28,7 @@ typedef struct tutti__message {
 } tutti__message;
 
 /* A micro-batch in a stage of this rank, from its forward to the end of its backward. */
-typedef struct tutti__slot {
+typedef struct tutti__micro_batch {
     tutti__parked step;
     int chunk, micro_batch;  /* chunk -1: free */
     tutti_tensor *x, *y;     /* what the stage gets; its result, or the loss */
@@ -37,7 +37,7 @@ typedef struct tutti__slot {
         [3]; /* of memory of the step: y, the gradient of x, that of a shared table's vectors */
     bool weights_left, shared_left; /* what backward has left out */
     bool computed;                  /* all of backward */
-} tutti__slot;
+} tutti__micro_batch;
 
 typedef struct tutti__chunk {
     int stage, first, end; /* blocks first to end - 1 */
@@ -70,7 +70,7 @@ struct tutti_pipeline {
     tutti_module *module;
     tutti_ddp *ddp;
     tutti_pipeline_table *made; /* for the last number of micro-batches; NULL: none yet */
-    tutti__slot **slots;
+    tutti__micro_batch **slots;
     size_t n_slots;
     tutti__shared_table shared;
     /* of the step that runs */
@@ -116,28 +116,28 @@ void tutti__cut_evenly(const double *costs, int n_blocks, int *cuts, int n);
 /* ---- messages.c ---- */
 
 /* A slot for a micro-batch of a chunk: the one that has it, or a free one. NULL with the message set. */
-tutti__slot *tutti__slot_find(const tutti_pipeline *p, int chunk, int micro_batch);
-tutti__slot *tutti__slot_take(tutti_pipeline *p, int chunk, int micro_batch);
+tutti__micro_batch *tutti__slot_find(const tutti_pipeline *p, int chunk, int micro_batch);
+tutti__micro_batch *tutti__slot_take(tutti_pipeline *p, int chunk, int micro_batch);
 /* Ends the step of a slot whose backward is computed and whose messages have been sent; `wait`: waits for them. */
-tutti_status tutti__slot_end(tutti_pipeline *p, tutti__slot *slot, bool wait);
+tutti_status tutti__slot_end(tutti_pipeline *p, tutti__micro_batch *slot, bool wait);
 /* Waits for whatever is in flight, whatever comes of it. */
-void tutti__slot_abandon(tutti_pipeline *p, tutti__slot *slot);
+void tutti__slot_abandon(tutti_pipeline *p, tutti__micro_batch *slot);
 void tutti__message_drop(tutti__message *message);
 void tutti__message_free(const tutti_ctx *cx, tutti__message *message);
 
 /* Starts to receive what the next actions of the table need; `at` is the first of them. */
 tutti_status tutti__receive_ahead(tutti_pipeline *p, size_t at);
 /* slot->in: what the stage before has sent; then as a tensor of the open step. slot->back: the gradient of y. */
-tutti_status tutti__receive_input(tutti_pipeline *p, tutti__slot *slot);
-tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__slot *slot);
-tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__slot *slot);
+tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot);
+tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__micro_batch *slot);
+tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot);
 /* F32 [shape] from stage `from`: the gradients of vectors of a shared table. */
 tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message,
                                  tutti_shape shape, int stage, int from, int micro_batch,
                                  bool wait);
 /* Of a step of slot that is the context's. */
-tutti_status tutti__send_output(tutti_pipeline *p, tutti__slot *slot);
-tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__slot *slot);
+tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot);
+tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot);
 /* Outside of the slots: with a description of x each time. */
 tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__chunk *chunk, tutti_tensor **x_p);
 tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__chunk *chunk, tutti_tensor *y);
@@ -164,7 +164,7 @@ tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int st
 /* Finds the parameter that two stages have. ARG: it cannot be one of two ranks. */
 tutti_status tutti__shared_find(tutti_pipeline *p);
 /* After backward of a micro-batch, whose step is the context's; before each action, and with `all` at the end of the step. */
-tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__slot *slot);
+tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__micro_batch *slot);
 tutti_status tutti__shared_add(tutti_pipeline *p, bool all);
 /* At the end of the step: both ranks get the sum. */
 tutti_status tutti__shared_exchange(tutti_pipeline *p);

@@ -263,8 +263,9 @@ tutti_status tutti_pipeline_table_check(const tutti_pipeline_table *schedule,
     run r = {.times = times};
     tutti_status status;
 
-    TUTTI_TRY(TUTTI__NOT_NULL(schedule));
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_times, times));
+    TUTTI_TRY(TUTTI__NOT_NULL(schedule));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_table, schedule));
     if (schedule->ranks < 1 || schedule->chunks < 1 || schedule->micro_batches < 1 ||
         schedule->ranks > TUTTI_MAX_STAGES / schedule->chunks ||
         schedule->micro_batches > TUTTI_MAX_MICRO_BATCHES || !schedule->n || !schedule->actions)

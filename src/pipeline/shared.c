@@ -62,7 +62,7 @@ static bool has_head(const tutti_pipeline *p)
 
 /* ---- Of a step ------------------------------------------------------------------------------------------------ */
 
-static tutti_status send_rows(tutti_pipeline *p, tutti__slot *slot)
+static tutti_status send_rows(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const tutti__shared_table *shared = &p->shared;
     const tutti__node *n = tutti__backward_apart(p->cx, shared->t);
@@ -76,7 +76,7 @@ static tutti_status send_rows(tutti_pipeline *p, tutti__slot *slot)
     return tutti__send_tensor(p, n->dst->grad, shared->last, TUTTI__TAG_ROWS, &slot->sending[2]);
 }
 
-tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__slot *slot)
+tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const int stage = p->chunk[slot->chunk].stage;
 
@@ -115,7 +115,7 @@ static tutti_status add_rows(tutti_pipeline *p, int m, void *rows)
     return status;
 }
 
-static tutti_status add_one(tutti_pipeline *p, tutti__slot *slot, tutti__message *rows)
+static tutti_status add_one(tutti_pipeline *p, tutti__micro_batch *slot, tutti__message *rows)
 {
     const int m = p->shared.next;
     tutti_status status;
@@ -137,7 +137,7 @@ tutti_status tutti__shared_add(tutti_pipeline *p, bool all)
     tutti__shared_table *shared = &p->shared;
 
     while (has_head(p) && shared->next < p->step->micro_batches) {
-        tutti__slot *slot = tutti__slot_find(p, shared->last / p->ranks, shared->next);
+        tutti__micro_batch *slot = tutti__slot_find(p, shared->last / p->ranks, shared->next);
         tutti__message *rows = &shared->rows[shared->next % 2];
 
         if (!slot || !slot->shared_left)
