@@ -1,7 +1,7 @@
 /* ddp_gpt.c -- steps of gpt2 of any size: tokens/s, memory, part of the cores' FMA peak, and the time of each operation.
  * SPDX-License-Identifier: MIT
  *
- *     build/bench/bench_ddp_gpt [B=4] [T=64] [L=12] [H=12] [C=768] [V=50257] [NT=2] [AMP=1] [OPS=1] [SECONDS=10]
+ *     build/bench/bench_ddp_gpt [B=4] [T=64] [L=12] [H=12] [C=768] [V=50257] [NT=2] [AMP=1] [ZERO=3] [OPS=1] [SECONDS=10]
  *     tutti run -n 2 build/bench/bench_ddp_gpt NT=1
  *
  * A step is forward, cross entropy of each next token, backward and AdamW, on random tokens in memory; gradients are averaged if there
@@ -19,7 +19,7 @@
 enum { WARM_UP = 3, LEAST = 5, MOST = 1000 };
 
 typedef struct sizes {
-    int64_t B, T, L, H, C, V, NT, AMP, OPS, SECONDS;
+    int64_t B, T, L, H, C, V, NT, AMP, ZERO, OPS, SECONDS;
 } sizes;
 
 typedef struct stand {
@@ -38,11 +38,17 @@ static bool parse(sizes *s, const char *text)
     const struct {
         const char *name;
         int64_t *value;
-    } known[] = {{"B=", &s->B},     {"T=", &s->T},
-                 {"L=", &s->L},     {"H=", &s->H},
-                 {"C=", &s->C},     {"V=", &s->V},
-                 {"NT=", &s->NT},   {"AMP=", &s->AMP},
-                 {"OPS=", &s->OPS}, {"SECONDS=", &s->SECONDS}};
+    } known[] = {{"B=", &s->B},
+                 {"T=", &s->T},
+                 {"L=", &s->L},
+                 {"H=", &s->H},
+                 {"C=", &s->C},
+                 {"V=", &s->V},
+                 {"NT=", &s->NT},
+                 {"AMP=", &s->AMP},
+                 {"ZERO=", &s->ZERO},
+                 {"OPS=", &s->OPS},
+                 {"SECONDS=", &s->SECONDS}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(known); i++)
         if (strncmp(text, known[i].name, strlen(known[i].name)) == 0)
@@ -175,11 +181,13 @@ static void open_stand(stand *t)
 
     if (getenv("WORLD_SIZE"))
         TUTTI_MUST(tutti_group_init(&t->group, NULL));
-    TUTTI_MUST(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
-                             &(tutti_ctx_opts){.threads = (int)s->NT}));
+    TUTTI_MUST(
+        tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
+                      &(tutti_ctx_opts){.threads = (int)s->NT, .defers_parameters = s->ZERO == 3}));
     TUTTI_MUST(tutti_model_new(&t->model, t->cx, "gpt2", &opts));
     if (t->group)
-        TUTTI_MUST(tutti_ddp_new(&t->ddp, tutti_model_module(t->model), t->group, NULL));
+        TUTTI_MUST(tutti_ddp_new(&t->ddp, tutti_model_module(t->model), t->group,
+                                 &(tutti_ddp_opts){.zero = (int)s->ZERO}));
     TUTTI_MUST(tutti_adamw_new(&t->optim, tutti_model_module(t->model),
                                &(tutti_adam_opts){.lr = 3e-4f, .weight_decay = 0.01f}));
     t->tokens = calloc((size_t)(s->B * s->T + 1), sizeof *t->tokens);
@@ -189,7 +197,7 @@ static void open_stand(stand *t)
 
 int main(int argc, char **argv)
 {
-    stand t = {.s = {4, 64, 12, 12, 768, 50257, 2, 0, 0, 10}};
+    stand t = {.s = {4, 64, 12, 12, 768, 50257, 2, 0, 0, 0, 10}};
     struct rusage usage;
     tutti__cpu_peak peak = {.gflops = 0};
     double *times = calloc(MOST, sizeof *times), ms = 0, cpu;

@@ -64,7 +64,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_save(const char *path,
                                                              tutti_optim *optim,
                                                              tutti_group *group);
 /* Reads it on rank 0, and sends it to all ranks, whose number may differ from that of the saving ones. Before or after
- * tutti_ddp_new and tutti_zero_new; not within a step. A failure changes nothing on any rank; but if a rank is lost meanwhile
+ * tutti_ddp_new; not within a step. A failure changes nothing on any rank; but if a rank is lost meanwhile
  * (a GROUP error), some may have loaded it. optim NULL: weights and step only. Another program may save to PATH meanwhile.
  * Errors: NOT_FOUND only if there is no PATH, so that the first run can go on without one; IO, if it cannot be read; FORMAT, if it
  * is damaged, of another model, or of an optimizer with other options (momentum); ARG, if it lacks a part, or is of another kind of

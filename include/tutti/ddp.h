@@ -38,7 +38,8 @@ typedef struct tutti_ddp_opts {
      * ranks: keep_buffers, a buffer_hook, ignored, a communication hook, sparse gradients, batch norm over all ranks, Join. */
     int shards, wire_bits;
     size_t n_counters;
-    uint64_t reserved[2]; /* zero */
+    int zero;             /* stage of ZeRO, below; 0: none */
+    uint64_t reserved[1]; /* zero */
 } tutti_ddp_opts;
 
 /* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order, which are frozen; if not, all ranks
@@ -153,28 +154,47 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_parallelize(tutti_module *root, tut
  * run the same graph. NULL converts back. Borrows the group. */
 TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group);
 
-/* ---- ZeRO-1: sharded optimizer state --------------------------------------------------------------------
- *     tutti_ddp_new(&ddp, ...); tutti_zero_new(&zero, ddp); tutti_sgd_new(&optim, ...);
- * and the same loop as without it. Backward reduce-scatters each bucket to the ranks' shares; tutti_optim_step updates this
- * rank's share and all-gathers the parameters, bucket by bucket. Each rank holds 1 / size of the state; the bits of the
- * parameters are those of training without ZeRO, with clip_grad_norm too. What changes:
- *   - after backward, tutti_tensor_grad is the mean only in this rank's shares; clip_grad_norm and the scaler handle that;
+/* ---- ZeRO: sharded optimizer state, gradients and parameters (opts.zero) -------------------------------------
+ * The same loop as without it, and the bits of the parameters are those of training without, with clip_grad_norm too. Each of the ranks holds 1 / size of
+ *   stage 1    the optimizer state: backward reduce-scatters each bucket to the ranks' shares; tutti_optim_step updates this
+ *              rank's share and all-gathers the parameters, bucket by bucket;
+ *   stage 2    and the gradients: when a bucket is reduced, memory outside of this rank's share is given back to the system. At
+ *              most a few buckets are whole at a time, except between pause and resume, which accumulate whole gradients;
+ *   stage 3    and the parameters: before an operation reads one, the shares of its bucket are all-gathered, one bucket ahead by
+ *              the order of the last step; two or three buckets are whole at a time. With tutti_ctx_opts.defers_parameters no rank
+ *              ever has all initial values. With find_unused or static_graph all are gathered at the first operation of a step.
+ * What changes:
+ *   - after backward, tutti_tensor_grad is the mean only in this rank's shares, elsewhere undefined; clip_grad_norm and the scaler
+ *     handle that;
  *   - tutti_optim_step and tutti_clip_grad_norm are collective; hyper-parameters that differ between ranks are MISMATCH in
  *     tutti_optim_step, before any update, with names and values;
  *   - each averaged backward needs a zero_grad, of the root or of a child, since the previous one, else it is an error (pause
  *     and resume accumulate as usual);
- *   - no other communication hook can be set.
- * With logical shards (tutti_ddp_opts.shards) gradients are reduced in full, as without ZeRO, and of the first three only
- * tutti_optim_step changes: tutti_tensor_grad and clip_grad_norm have the bits of training without ZeRO. */
+ *   - no communication hook can be set; stages above 1 do not go together with Join, MPI or devices other than the CPU;
+ *   - stage 3: all ranks run the same operations on the model, also in evaluation. tutti_tensor_read of a parameter, digests and files
+ *     of the model work where tutti_zero_consolidate has gathered it, until the next update; tutti_tensor_write is for all ranks, with
+ *     the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
+ * With logical shards (opts.shards) gradients are reduced in full, as without ZeRO, every stage is stage 1, and of the above only
+ * tutti_optim_step changes: tutti_tensor_grad and clip_grad_norm have the bits of training without ZeRO.
+ * Free the optimizers before DDP. */
 typedef struct tutti_zero tutti_zero;
 
-/* Before the first backward; applies to every optimizer of ddp's module. Collective, with errors on all ranks as in
- * tutti_ddp_new; with logical shards it does not communicate. Borrows ddp: free the optimizers, then ZeRO, then DDP. The module
- * must outlive them. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp);
-TUTTI_API void tutti_zero_free(tutti_zero *zero);
-/* Gathers all of the optimizer's state on rank `root`, where tutti_optim_state_read returns it until the next step. The
- * other ranks need memory for one bucket meanwhile. Collective. */
+/* ddp's; NULL: opts.zero is 0. */
+TUTTI_API tutti_zero *tutti_ddp_zero(tutti_ddp *ddp);
+
+/* What this rank has of F32 parameters and their gradients, in bytes, whole pages aside. Between steps, and the most at a time, where
+ * gradients are counted without what pause and resume accumulate. Optimizer state: tutti_optim_state_bytes. */
+typedef struct tutti_zero_stats {
+    int stage; /* with logical shards 1 */
+    size_t parameter_bytes, most_parameter_bytes;
+    size_t gradient_bytes;
+    uint64_t
+        gathered_bytes;   /* of parameters, received from other ranks before operations (stage 3) */
+    uint64_t reserved[4]; /* zero */
+} tutti_zero_stats;
+TUTTI_API tutti_zero_stats tutti_zero_get_stats(const tutti_zero *zero);
+/* Gathers all of the optimizer's state on rank `root`, where tutti_optim_state_read returns it until the next step; in stage 3 the
+ * parameters too. The other ranks need memory for one bucket meanwhile. Collective. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim,
                                                               int root);
 

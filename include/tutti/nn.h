@@ -128,7 +128,8 @@ TUTTI_API void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers)
 typedef enum tutti_parallel {
     TUTTI_PARALLEL_COLUMNS = 1, /* a linear layer's outputs, with their biases */
     TUTTI_PARALLEL_ROWS, /* a linear layer's inputs; every rank has its bias, which is added once */
-    TUTTI_PARALLEL_VOCABULARY /* an embedding's rows, or the outputs of a language model's head */
+    TUTTI_PARALLEL_VOCABULARY, /* an embedding's rows, or the outputs of a language model's head */
+    TUTTI_PARALLEL_TOKENS /* a norm, of which each rank computes a part of the tokens (sequence parallel); all have its weights */
 } tutti_parallel;
 typedef struct tutti_parallel_rule {
     /* Layers or parameters by their full names, or patterns with * and ?, as "h.*.mlp.fc"; several, separated by commas. */
@@ -149,6 +150,13 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_parallelize(tutti_module *ro
  * numbers of heads by it. */
 TUTTI_API int tutti_parameter_ranks(const tutti_tensor *parameter);
 TUTTI_API int tutti_parameter_rank(const tutti_tensor *parameter);
+/* For a model's forward whose plan has rules of TOKENS (else both return x): x [..,D], which all ranks have, becomes this rank's rows, [R,D],
+ * and is whole again after the blocks. Between them layers of COLUMNS gather the rows that they read, layers of ROWS leave each rank
+ * its rows of the sum, and all else works on rows alone; every layer there with parameters must be in the plan. Dropout there, of numbers
+ * by the place in the whole, is the third. */
+TUTTI_API tutti_tensor *tutti_parallel_tokens(tutti_module *m, tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_parallel_whole(tutti_module *m, tutti_tensor *x);
+TUTTI_API tutti_tensor *tutti_parallel_dropout(tutti_module *m, tutti_tensor *x, float p);
 
 /* Everything below m, in state_dict order: parameters, buffers, or both as PyTorch interleaves them. The i-th is
  * NULL past the end. Names are full, without a prefix for the root. */
@@ -355,6 +363,7 @@ typedef struct tutti_model_opts {
     const struct tutti_llama_opts *llama; /* of "llama"; NULL: defaults */
     const tutti_peers *
         parallel; /* ranks among which its layers are divided, by the kind's plan; NULL: they are not */
+    bool parallel_tokens; /* with the plan's rules of TUTTI_PARALLEL_TOKENS, too */
     uint64_t reserved[1]; /* zero */
 } tutti_model_opts;
 

@@ -378,7 +378,9 @@ typedef struct tutti_peers {
     tutti_status (*all_gather)(void *self, const float *values, size_t n, float *all);
     /* values = their sum over all ranks, in rank order */
     tutti_status (*sum)(void *self, float *values, size_t n);
-    uint64_t reserved[4]; /* zero */
+    /* own (n) = values number rank, of n each, of the sum of all ranks' (size x n), which may be written; NULL: by sum */
+    tutti_status (*reduce_scatter)(void *self, float *values, size_t n, float *own);
+    uint64_t reserved[3]; /* zero */
 } tutti_peers;
 
 typedef struct tutti_batch_norm2d_args {

@@ -85,6 +85,9 @@ typedef struct tutti_ctx_opts {
     /* On a GPU, convolutions may use the algorithm measured to be fastest, even if its bits vary from run to run, as with
      * TUTTI_DETERMINISTIC=0. No effect on the CPU. */
     bool nondeterministic;
+    /* Parameters get memory and their initial values when they are first used or laid out, not when they are made: for a model that
+     * is larger than a rank's memory, of which tutti_ddp_opts.zero 3 lays out a share. On the CPU. */
+    bool defers_parameters;
     uint64_t reserved[3]; /* zero */
 } tutti_ctx_opts;
 

@@ -270,6 +270,16 @@ bool tutti__cgroup_memory(int64_t *limit_p, int64_t *used_p);
 /* Whether the machine has that much memory, as far as is known. A memfd may be made larger; a process that then writes to it is
  * killed. */
 bool tutti__fits_memory(size_t bytes);
+/* Addresses without memory: access ends the process. NULL with the message set. `back` gives memory to the pages in which the bytes
+ * are (MEMORY), `give_back` takes it from those that are wholly in them. */
+void *tutti__memory_reserve(size_t bytes);
+void tutti__memory_unreserve(void *p, size_t bytes);
+tutti_status tutti__memory_back(void *p, size_t bytes);
+void tutti__memory_give_back(void *p, size_t bytes);
+/* Of memory of mmap. Gives the memory of whole pages in the range back: then they are zeros. */
+void tutti__memory_discard(void *p, size_t bytes);
+/* Bytes of the range's pages that have memory now. */
+size_t tutti__memory_resident(const void *p, size_t bytes);
 void *tutti__alloc(size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message set */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer TLB misses. */
 void *tutti__alloc_unset(size_t bytes);

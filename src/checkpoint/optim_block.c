@@ -220,20 +220,6 @@ static bool is_new(const tutti__optim_block *block, const tutti_module *m, const
     return false;
 }
 
-tutti_status tutti__optim_tensor_read(const tutti__tensor_files *parts, const char *name,
-                                      tutti_dtype dtype, tutti_shape shape, void *dst)
-{
-    const tutti__safetensors *file = NULL;
-    const tutti__safetensors_entry *e = tutti__tensor_files_find(parts, name, &file);
-
-    if (!e || !e->readable || e->dtype != dtype || !tutti_shape_equal(e->shape, shape))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", parts->path, name,
-                           e ? "of another shape or dtype" : "missing");
-    if (!tutti__safetensors_has_digest(file, e))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", parts->path, name);
-    return tutti__safetensors_read(file, e, dst);
-}
-
 static bool has_tensor(const tutti__tensor_files *parts, const char *name)
 {
     const tutti__safetensors *file;
@@ -256,7 +242,7 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
             is_new(block, m, sources[i].name))
             continue;
         status =
-            tutti__optim_tensor_read(file, sources[i].name, sources[i].array.dtype,
+            tutti__tensor_files_read(file, sources[i].name, sources[i].array.dtype,
                                      sources[i].array.shape, (void *)(uintptr_t)sources[i].array.p);
         found++;
     }

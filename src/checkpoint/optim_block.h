@@ -47,9 +47,6 @@ tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_modu
                                      const char *folder);
 /* Makes an empty block with the names of the states that the file holds. FORMAT. */
 tutti_status tutti__optim_block_names(tutti__optim_block *block, const tutti__tensor_files *file);
-/* Reads one tensor, which must be there, of this dtype and shape, with a digest. FORMAT. */
-tutti_status tutti__optim_tensor_read(const tutti__tensor_files *parts, const char *name,
-                                      tutti_dtype dtype, tutti_shape shape, void *dst);
 /* The names of the states of an optimizer, as its file lists them: "exp_avg exp_avg_sq". */
 void tutti__optim_states_text(const tutti_optim *optim, char text[160]);
 /* FORMAT, naming `path`, if the block's kinds of state are not this optimizer's. */

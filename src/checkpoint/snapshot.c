@@ -80,7 +80,12 @@ tutti_status tutti__snapshot_take(tutti__snapshot *s, const tutti_module *m, boo
     for (size_t i = 0; i < s->n; i++) {
         const tutti_tensor *t = tutti_module_state(m, i);
 
-        if ((t->parameter != NULL) == parameters)
+        if ((t->parameter != NULL) != parameters)
+            continue;
+        if (t->parameter && t->parameter->store)
+            TUTTI_TRY(tutti_tensor_read(tutti_module_state(m, i),
+                                        (void *)(uintptr_t)s->sources[i].array.p));
+        else
             TUTTI_TRY(tutti__copy_out(stream, (void *)(uintptr_t)s->sources[i].array.p, t->data,
                                       tutti__tensor_bytes(t)));
     }

@@ -174,6 +174,22 @@ tutti_status tutti__weights_open_parts(const char *index, tutti__safetensors ***
 
 /* ---- Of a checkpoint ------------------------------------------------------------------------------------------- */
 
+bool tutti__is_part_name(const char *name, const char *stem)
+{
+    static const char form[] = "-00000-of-00000.safetensors";
+    const size_t n = strlen(name), end = sizeof form - 1;
+
+    if (n <= end || (*stem && (n - end != strlen(stem) || strncmp(name, stem, n - end) != 0)))
+        return false;
+    for (size_t i = 0; i < end; i++) {
+        const char c = name[n - end + i];
+
+        if (form[i] == '0' ? c < '0' || c > '9' : c != form[i])
+            return false;
+    }
+    return true;
+}
+
 bool tutti__tensor_files_path(const char *folder, const char *stem, char path[4096])
 {
     static const char *const ends[] = {".safetensors", TUTTI__PARTS_INDEX};
@@ -231,4 +247,18 @@ const tutti__safetensors_entry *tutti__tensor_files_find(const tutti__tensor_fil
         }
     }
     return NULL;
+}
+
+tutti_status tutti__tensor_files_read(const tutti__tensor_files *files, const char *name,
+                                      tutti_dtype dtype, tutti_shape shape, void *dst)
+{
+    const tutti__safetensors *file = NULL;
+    const tutti__safetensors_entry *e = tutti__tensor_files_find(files, name, &file);
+
+    if (!e || !e->readable || e->dtype != dtype || !tutti_shape_equal(e->shape, shape))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", files->path, name,
+                           e ? "of another shape or dtype" : "missing");
+    if (!tutti__safetensors_has_digest(file, e))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", files->path, name);
+    return tutti__safetensors_read(file, e, dst);
 }

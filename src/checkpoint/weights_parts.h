@@ -19,6 +19,8 @@ bool tutti__weights_is_index(const char *path, const unsigned char *head);
  * A tensor of the index counts in that file alone. FORMAT too if the index has digests of the files, and one is another file. */
 tutti_status tutti__weights_open_parts(const char *index, tutti__safetensors ***parts_p,
                                        size_t *n_p);
+/* Whether it is the name of a part, STEM-00001-of-00003.safetensors; stem "": of any. */
+bool tutti__is_part_name(const char *name, const char *stem);
 /* FOLDER/STEM.safetensors, or if there is none but its index: that. False: neither. */
 bool tutti__tensor_files_path(const char *folder, const char *stem, char path[4096]);
 
@@ -37,5 +39,8 @@ size_t tutti__tensor_files_count(const tutti__tensor_files *parts);
 const tutti__safetensors_entry *tutti__tensor_files_find(const tutti__tensor_files *parts,
                                                          const char *name,
                                                          const tutti__safetensors **file_p);
+/* Reads one tensor, which must be there, of this dtype and shape, with a digest. FORMAT. */
+tutti_status tutti__tensor_files_read(const tutti__tensor_files *files, const char *name,
+                                      tutti_dtype dtype, tutti_shape shape, void *dst);
 
 #endif

@@ -110,6 +110,8 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order, const bool 
     }
     status = tutti__reducer_new_late(&ddp->reducer, ddp->group, parameters, ddp->n, &opts, late);
     free(parameters);
+    if (status == TUTTI_OK && ddp->opts.zero >= 2)
+        tutti__reducer_set_in_flight(ddp->reducer, TUTTI__ZERO_IN_FLIGHT);
     if (status == TUTTI_OK && ddp->hook.run) {
         tutti_comm_hook hook = ddp->hook;
 
@@ -119,17 +121,19 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order, const bool 
     return status;
 }
 
-tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order)
+/* from_p NULL: not in reserved memory. */
+static tutti_status move_module(tutti_ddp *ddp, const size_t *order, const void ***from_p)
 {
     tutti_tensor **tensors = tutti__alloc(ddp->n * sizeof *tensors);
+    float *gradients = tutti_reducer_grad(ddp->reducer, order[0]);
     tutti_status status;
 
     if (!tensors)
         return TUTTI_ERR_MEMORY;
     for (size_t place = 0; place < ddp->n; place++)
         tensors[place] = ddp->parameters[order[place]];
-    status =
-        tutti_module_flat_layout(ddp->module, tensors, tutti_reducer_grad(ddp->reducer, order[0]));
+    status = from_p ? tutti__flat_reserve(ddp->module->root, tensors, gradients, from_p)
+                    : tutti_module_flat_layout(ddp->module, tensors, gradients);
     free(tensors);
     ddp->moved = status == TUTTI_OK;
     for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++)
@@ -139,6 +143,35 @@ tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order)
                 "\"%s\" does not have its gradient where its bucket is: the module's flat "
                 "memory and the reducer's block follow different rules",
                 ddp->parameters[i]->name);
+    return status;
+}
+
+tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order)
+{
+    return move_module(ddp, order, NULL);
+}
+
+tutti_status tutti__ddp_reserve_module(tutti_ddp *ddp, const void ***from_p)
+{
+    size_t *order = tutti__alloc(ddp->n * sizeof *order);
+    bool *late = tutti__alloc(ddp->n * sizeof *late);
+    tutti_status status = order && late ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++) {
+        order[i] = ddp->n - 1 - i;
+        late[i] = tutti__ddp_may_be_late(ddp, ddp->parameters[i]);
+    }
+    if (status == TUTTI_OK)
+        status = tutti__ddp_take_late(ddp, late);
+    status = tutti__group_agree(ddp->group, status);
+    if (status == TUTTI_OK)
+        status = new_reducer(ddp, order, late);
+    if (status == TUTTI_OK)
+        status = move_module(ddp, tutti__reducer_order(ddp->reducer), from_p);
+    if (status == TUTTI_OK && tutti_group_rank(ddp->group) == 0)
+        tutti__ddp_log_buckets(ddp);
+    free(late);
+    free(order);
     return status;
 }
 
@@ -270,6 +303,7 @@ static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_or
 
     ddp->all_know = false;
     ddp->clock.backward_ns = tutti__now_ns();
+    tutti__zero_backward(ddp, false);
     TUTTI_TRY(tutti__ddp_check_roles(ddp));
     tutti__ddp_note_uses(ddp, order, n_order);
     if (ddp->paused)
@@ -344,6 +378,7 @@ static tutti_status on_end(void *self, tutti_status status)
     TUTTI_TRY(tutti_reducer_finish(ddp->reducer));
     tutti__ddp_clock_end(ddp, backward_end_ns, tutti__now_ns());
     take_others_gradients(ddp);
+    tutti__zero_backward(ddp, true);
     return TUTTI_OK;
 }
 
@@ -414,6 +449,11 @@ static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     if ((unsigned)ddp->opts.nonfinite > TUTTI_NONFINITE_IGNORE)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: nonfinite %d is unknown",
                            (int)ddp->opts.nonfinite);
+    if (ddp->opts.zero < 0 || ddp->opts.zero > 3)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: zero is %d, expected 0 (none) to 3 (parameters, "
+                           "gradients and optimizer state sharded)",
+                           ddp->opts.zero);
     if (ddp->opts.n_ignored > 0 && !opts->ignored)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: ignored is NULL with n_ignored %zu",
                            ddp->opts.n_ignored);
@@ -476,8 +516,8 @@ void tutti_ddp_free(tutti_ddp *ddp)
         (void)!tutti_ctx_set_backward_listener(tutti_module_ctx(ddp->module), NULL);
     if (ddp->moved) /* the block is freed: moves the gradients to the module's own memory */
         tutti__flat_return_gradients(ddp->module->root);
-    tutti__zero_leave_ddp(ddp);
     tutti_reducer_free(ddp->reducer);
+    tutti__zero_free(ddp);
     tutti__ddp_shards_free(ddp);
     if (ddp->packed)
         tutti_group_release(ddp->group, ddp->packed);
@@ -510,6 +550,11 @@ tutti_status tutti_ddp_set_hook(tutti_ddp *ddp, const tutti_comm_hook *hook)
 
     if (status == TUTTI_OK)
         status = tutti__check_hook("tutti_ddp_set_hook", &ddp->hook, hook);
+    if (status == TUTTI_OK && ddp->zero)
+        status = tutti__fail(TUTTI_ERR_STATE,
+                             "tutti_ddp_set_hook(\"%s\"): with ZeRO gradients are reduced in its "
+                             "own way; use one of the two",
+                             hook->name);
     if (status == TUTTI_OK && ddp->shards)
         status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
                              "communication hook \"%s\" breaks the promise of logical shards, the "

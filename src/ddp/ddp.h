@@ -82,7 +82,7 @@ struct tutti_ddp {
     tutti__ddp_shards *shards; /* NULL: means are over ranks */
     bool partial;              /* some ranks have joined */
     bool shadowing;            /* this rank has joined, and brings zeros to this backward */
-    tutti_zero *zero;          /* ZeRO with shards; NULL: none */
+    tutti_zero *zero;          /* NULL: opts.zero is 0 */
 };
 
 /* The stream on which the model is computed. */
@@ -114,6 +114,8 @@ tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
 
 /* In a backward, from its beginning: whether a parameter's gradient can be sent before the rows that embeddings add to it. */
 bool tutti__ddp_is_late(const tutti_ddp *ddp, const tutti_tensor *t);
+/* Before any backward: whether it will be, as far as its names tell. */
+bool tutti__ddp_may_be_late(const tutti_ddp *ddp, const tutti_tensor *t);
 /* Takes the flags that all ranks have agreed on, by parameter. */
 tutti_status tutti__ddp_take_late(tutti_ddp *ddp, const bool *late);
 /* The tape's gradient of a parameter is final but for rows to which embeddings add. */
@@ -132,6 +134,9 @@ tutti_status tutti__ddp_check_replicas_now(tutti_ddp *ddp);
 /* Moves the module's parameters into the given order and its gradients into the reducer's block, which begins with the first of
  * them; gradients accumulated while paused are moved along. */
 tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order);
+/* The same for ZeRO-3, whose parameters get reserved memory. Before that makes the reducer, without a backward: the last parameter made is
+ * taken to be ready first. Collective. from_p: as tutti__flat_reserve. */
+tutti_status tutti__ddp_reserve_module(tutti_ddp *ddp, const void ***from_p);
 
 /* ---- Shards (logical_shards.c) ---------------------------------------------------------------------------------------- */
 
@@ -152,15 +157,23 @@ tutti_status tutti__ddp_drop_step(tutti_ddp *ddp, uint64_t *digest_p);
 /* After a finished step, before the next: resets buffers and the context to the beginning of that step. */
 tutti_status tutti__ddp_take_back(tutti_ddp *ddp);
 
-/* ---- ZeRO with shards (zero.c) ---------------------------------------------------------------------------------------- */
+/* ---- ZeRO (zero.c, zero_state.c) -------------------------------------------------------------------------------------- */
 
-/* ddp->zero may be NULL in these. Collective: gathers the state of all optimizers on every rank; the next step shards it again.
- * */
+/* From stage 2 on: so many buckets are whole while they are being reduced, besides those that backward writes. */
+#define TUTTI__ZERO_IN_FLIGHT 2
+/* Makes ddp->zero, of opts.zero. Local. */
+tutti_status tutti__zero_open(tutti_ddp *ddp);
+void tutti__zero_free(tutti_ddp *ddp);
+/* Stage 3: each rank has a share of the parameters too. Then, when ranks have agreed: makes the reducer and lays out the shares, with
+ * initial values. Collective. */
+bool tutti__zero_has_parameters(const tutti_ddp *ddp);
+tutti_status tutti__zero_lay_out(tutti_ddp *ddp);
+/* ddp->zero may be NULL in these. A backward has begun, or (averaged) has ended with means. */
+void tutti__zero_backward(const tutti_ddp *ddp, bool averaged);
+/* With logical shards. Collective: gathers the state of all optimizers on every rank; the next step shards it again. */
 tutti_status tutti__zero_gather(const tutti_ddp *ddp);
 /* Changes to another group, or NULL. Sharded state that was not gathered is dropped; true if there was any. */
 bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group);
-/* DDP is about to be freed. */
-void tutti__zero_leave_ddp(const tutti_ddp *ddp);
 
 /* ---- Join (join.c) ---------------------------------------------------------------------------------------------------- */
 

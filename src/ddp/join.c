@@ -267,6 +267,12 @@ static tutti_status check(const tutti_join *join)
             return tutti__fail(TUTTI_ERR_ARG,
                                "tutti_join_begin: a rank without inputs cannot take part in a "
                                "buffer_hook; let rank 0's buffers be broadcast, or keep_buffers");
+        if (ddp->opts.zero >= 2)
+            return tutti__fail(
+                TUTTI_ERR_UNSUPPORTED,
+                "tutti_join_begin: with zero %d a rank without inputs has no gradients "
+                "to bring; use zero 0 or 1",
+                ddp->opts.zero);
         if (ddp->module->root->sharding && join->opts.n_optims == 0)
             return tutti__fail(TUTTI_ERR_ARG,
                                "tutti_join_begin: with ZeRO a rank without inputs still updates "

@@ -6,18 +6,30 @@
  * the reducer). docs/design/ddp.md */
 #include "ddp/ddp.h"
 
+#include "nn/nn.h"
 #include "tensor/op.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+static bool can_be_late(const tutti_ddp *ddp, const tutti_tensor *t)
+{
+    return !t->parameter->touched && t->shape.n == 2 && t->shape.d[0] < INT32_MAX &&
+           tutti_group_size(ddp->group) > 1 && tutti__on_host(tutti__ddp_stream(ddp)) &&
+           (!ddp->hook.run || ddp->plain_means);
+}
+
 bool tutti__ddp_is_late(const tutti_ddp *ddp, const tutti_tensor *t)
 {
-    const tutti__parameter *p = t->parameter;
+    return t->parameter->rest_place != TUTTI__NOT_LATE && can_be_late(ddp, t);
+}
 
-    return p->rest_place != TUTTI__NOT_LATE && !p->touched && t->shape.n == 2 &&
-           t->shape.d[0] < INT32_MAX && tutti_group_size(ddp->group) > 1 &&
-           tutti__on_host(tutti__ddp_stream(ddp)) && (!ddp->hook.run || ddp->plain_means);
+bool tutti__ddp_may_be_late(const tutti_ddp *ddp, const tutti_tensor *t)
+{
+    const tutti__state *state = tutti__state_of(t);
+
+    return ddp->roles[t->parameter->index] == TUTTI__AVERAGED && state->next_tied &&
+           tutti__is_embedding(state->owner) && can_be_late(ddp, t);
 }
 
 /* What operations ask for while the rest is being sent. */

@@ -317,7 +317,7 @@ tutti_status tutti__digest_together(const tutti_module *m, const tutti_ema *aver
     tutti__mover mover = {.room = NULL};
     tutti_status status = tutti__pieces_of_module(&mine, m, average);
 
-    digest[0] = '\0';
+    memset(digest, 0, 33);
     if (status == TUTTI_OK)
         status = tutti__mover_new(&mover, group, m->cx->stream, TUTTI__TAG_MOVE);
     status = tutti__group_agree(group, status);
@@ -325,6 +325,8 @@ tutti_status tutti__digest_together(const tutti_module *m, const tutti_ema *aver
         status = tutti__wholes_find(&wholes, &mine, group);
     if (status == TUTTI_OK)
         status = tutti__wholes_digest(&wholes, &mine, &mover, digest);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(group, TUTTI_BUF(digest, 33, TUTTI_U8), 0, NULL);
     tutti__mover_free(&mover);
     tutti__wholes_free(&wholes);
     tutti__pieces_free(&mine);

@@ -14,6 +14,15 @@ static tutti_status sum(void *self, float *values, size_t n)
     return tutti_all_reduce(self, TUTTI_BUF(values, n, TUTTI_F32), TUTTI_SUM, NULL);
 }
 
+static tutti_status reduce_scatter(void *self, float *values, size_t n, float *own)
+{
+    tutti_group *group = self;
+
+    return tutti_reduce_scatter(
+        group, TUTTI_CONST_BUF(values, n * (size_t)tutti_group_size(group), TUTTI_F32),
+        TUTTI_BUF(own, n, TUTTI_F32), TUTTI_SUM, NULL);
+}
+
 tutti_peers tutti_group_peers(tutti_group *group)
 {
     if (!group)
@@ -22,7 +31,8 @@ tutti_peers tutti_group_peers(tutti_group *group)
                          .rank = tutti_group_rank(group),
                          .size = tutti_group_size(group),
                          .all_gather = all_gather,
-                         .sum = sum};
+                         .sum = sum,
+                         .reduce_scatter = reduce_scatter};
 }
 
 void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group)

@@ -133,7 +133,7 @@ tutti_status tutti__whole_spread(const tutti__wholes *wholes, size_t i, const tu
  * Collective. */
 tutti_status tutti__wholes_digest(tutti__wholes *wholes, const tutti__pieces *mine,
                                   tutti__mover *mover, char digest[33]);
-/* tutti_module_digest of the whole model, or of its averages, on rank 0; "" on the others. Collective. */
+/* tutti_module_digest of the whole model, or of its averages, on all ranks. Collective. */
 tutti_status tutti__digest_together(const tutti_module *m, const tutti_ema *average,
                                     tutti_group *group, char digest[33]);
 

@@ -153,13 +153,13 @@ static size_t add_state(const tutti_optim *optim, const tutti_tensor *t, compare
     return n;
 }
 
-/* Parameters that are not ignored, buffers, and the state of optimizers, except with ZeRO, where each rank has a share. */
+/* Parameters that are not ignored, buffers, and the state of optimizers, except those of which each rank has a share. */
 static size_t make_list(const tutti_ddp *ddp, bool buffers, compared *list)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < ddp->n; i++)
-        if (ddp->roles[i] != TUTTI__IGNORED)
+        if (ddp->roles[i] != TUTTI__IGNORED && !ddp->parameters[i]->parameter->store)
             list[n++] = tensor(ddp->parameters[i]);
     for (size_t i = 0; buffers && i < ddp->n_buffers; i++)
         list[n++] = tensor(ddp->buffers[i]);

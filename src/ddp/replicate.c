@@ -134,6 +134,7 @@ static tutti_status agree_on_options(const tutti_ddp *ddp, tutti__item *items)
     }
     snprintf(items[n++].text, sizeof items->text, "check_replicas %d", o->check_replicas);
     snprintf(items[n++].text, sizeof items->text, "shards %d", o->shards);
+    snprintf(items[n++].text, sizeof items->text, "zero %d", o->zero);
     return tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
 }
 
@@ -208,7 +209,8 @@ static tutti_status copy_from_rank_0(tutti_ddp *ddp, tutti_work **works)
 {
     if (tutti_group_size(ddp->group) == 1)
         return TUTTI_OK;
-    TUTTI_TRY(copy_parameters(ddp, works));
+    if (!tutti__zero_has_parameters(ddp))
+        TUTTI_TRY(copy_parameters(ddp, works));
     if (ddp->shards)
         return copy_buffers(ddp);
     for (size_t i = 0; i < ddp->n_buffers; i++)
@@ -248,9 +250,12 @@ static tutti_status take(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_work 
     tutti_flat flat;
 
     TUTTI_TRY(take_roles(ddp, opts));
-    TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
+    if (ddp->opts.zero < 3 || ddp->opts.shards > 0)
+        TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
     if (ddp->opts.shards > 0)
         TUTTI_TRY(tutti__ddp_shards_new(ddp));
+    if (ddp->opts.zero > 0)
+        TUTTI_TRY(tutti__zero_open(ddp));
     *works_p = tutti__alloc(ddp->n * sizeof(tutti_work *));
     return *works_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
@@ -263,6 +268,8 @@ tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts, tu
     if (local == TUTTI_OK)
         local = take(ddp, opts, &works);
     status = ddp->group ? tutti__ddp_enter(ddp, local) : local;
+    if (status == TUTTI_OK && tutti__zero_has_parameters(ddp))
+        status = tutti__zero_lay_out(ddp);
     if (status == TUTTI_OK && ddp->group)
         status = copy_from_rank_0(ddp, works);
     free(works);

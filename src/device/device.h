@@ -47,6 +47,14 @@ struct tutti__device_ops {
     void *(*host_alloc)(tutti_device device, size_t bytes);
     void (*host_free)(tutti_device device, void *p);
 
+    /* Memory that need not be there all the time. reserve: addresses, without memory; NULL with the message set. back: memory for the
+     * pages in which these bytes are, zeros where there was none; MEMORY. give_back: the memory of the pages that are wholly in the
+     * bytes; until they are backed again, access ends the process. NULL: the device cannot. */
+    void *(*reserve)(tutti_device device, size_t bytes);
+    void (*unreserve)(tutti_device device, void *p, size_t bytes);
+    tutti_status (*back)(tutti_device device, void *p, size_t bytes);
+    void (*give_back)(tutti_device device, void *p, size_t bytes);
+
     /* native NULL: a new one. */
     tutti_status (*stream_new)(tutti_stream **stream_p, tutti_device device, void *native);
     void (*stream_free)(tutti_stream *stream);

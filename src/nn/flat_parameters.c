@@ -95,10 +95,11 @@ static tutti_status plan_fill(const struct tutti_root *root, const plan *new, fl
 
     for (size_t i = 0; i < root->parameters.n; i++) {
         const tutti_tensor *t = root->parameters.p[i]->tensor;
-        const void *src = !gradients                          ? t->data
-                          : tutti__has_gradient(t->parameter) ? t->parameter->grad
-                                                              : NULL;
+        const void *src;
 
+        if (!gradients)
+            TUTTI_TRY(tutti__tensor_need(t, true));
+        src = !gradients ? t->data : tutti__has_gradient(t->parameter) ? t->parameter->grad : NULL;
         if (src)
             TUTTI_TRY(tutti__copy(cx->stream, dst + new->offsets[i], src, tutti__tensor_bytes(t)));
     }
@@ -165,14 +166,26 @@ static void move_in(struct tutti_root *root, const plan *new)
     root->layouts++;
 }
 
+static tutti_status check_layout(const struct tutti_root *root)
+{
+    if (root->reserved)
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "each rank has a share of the parameters (zero 3), and no memory for all "
+            "of them");
+
+    if (root->parameters.n == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "the module has no parameters; make them before training it");
+    return TUTTI_OK;
+}
+
 static tutti_status layout(struct tutti_root *root, tutti_tensor *const *order, float *gradients)
 {
     plan new = {0};
     tutti_status status;
 
-    if (root->parameters.n == 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "the module has no parameters; make them before training it");
+    TUTTI_TRY(check_layout(root));
     TUTTI_TRY(reserve_retired(root));
     status = plan_make(root, order, gradients, &new);
     if (status == TUTTI_OK)
@@ -182,6 +195,81 @@ static tutti_status layout(struct tutti_root *root, tutti_tensor *const *order, 
     if (!root->module->cx->in_step) /* else results of the step may be views of parameters */
         tutti__flat_free_retired(root);
     return status;
+}
+
+/* ---- Shares ---- */
+
+/* As move_in, but what parameters have stays where it is. */
+static void enter_reserved(struct tutti_root *root, const plan *new, const void **from)
+{
+    const tutti_ctx *cx = root->module->cx;
+
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        tutti__state *state = root->parameters.p[i];
+
+        from[i] = state->tensor->data;
+        state->tensor->data = new->parameters + new->offsets[i];
+        state->parameter.grad = new->gradients + new->offsets[i];
+        state->parameter.store = NULL;
+    }
+    if (root->flat_parameters)
+        root->retired[root->n_retired++] = root->flat_parameters;
+    if (!root->gradients_borrowed)
+        cx->device_ops->free(cx->device, root->flat_gradients);
+    free(root->placement);
+    root->flat_parameters = new->parameters;
+    root->flat_gradients = new->gradients;
+    root->gradients_borrowed = true;
+    root->reserved = true;
+    root->n_flat = tutti_module_flat_size(root->module);
+    root->placement = new->placement;
+    root->offsets = new->offsets;
+    root->layouts++;
+}
+
+tutti_status tutti__flat_reserve(struct tutti_root *root, tutti_tensor *const *order,
+                                 float *gradients, const void ***from_p)
+{
+    const tutti_ctx *cx = root->module->cx;
+    const size_t bytes = tutti_module_flat_size(root->module) * sizeof(float);
+    plan new = {.borrowed = true, .gradients = gradients};
+    tutti_status status;
+
+    *from_p = NULL;
+    TUTTI_TRY(check_layout(root));
+    TUTTI_TRY(reserve_retired(root));
+    new.placement = tutti__alloc(2 * root->parameters.n * sizeof(size_t));
+    *from_p = tutti__alloc(root->parameters.n * sizeof **from_p);
+    status = new.placement &&*from_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    new.offsets = new.placement + root->parameters.n;
+    if (status == TUTTI_OK)
+        status = plan_placement(root, order, &new);
+    if (status == TUTTI_OK && !(new.parameters = cx->device_ops->reserve(cx->device, bytes)))
+        status = TUTTI_ERR_MEMORY;
+    if (status != TUTTI_OK) {
+        free(new.placement);
+        free(*from_p);
+        *from_p = NULL;
+        return status;
+    }
+    enter_reserved(root, &new, *from_p);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__flat_bring(struct tutti_root *root, size_t i, const void *from)
+{
+    const tutti_ctx *cx = root->module->cx;
+    tutti__state *state = root->parameters.p[i];
+    tutti_tensor *t = state->tensor;
+
+    if (from)
+        TUTTI_TRY(tutti__copy(cx->stream, t->data, from, tutti__tensor_bytes(t)));
+    else
+        tutti__draw_later(state, t->data);
+    cx->device_ops->free(cx->device, state->memory);
+    state->memory = NULL;
+    t->kernel_cache_step = 0;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__flat_prepare(void *owner)
@@ -201,10 +289,11 @@ void tutti__flat_early(struct tutti_root *root)
 /* Without memory for the module's own gradients, the current ones are dropped; the next backward tries again. */
 void tutti__flat_return_gradients(struct tutti_root *root)
 {
-    if (!root->gradients_borrowed || layout(root, NULL, NULL) == TUTTI_OK)
+    if (!root->gradients_borrowed || (!root->reserved && layout(root, NULL, NULL) == TUTTI_OK))
         return;
-    tutti_log(TUTTI_LOG_WARN, "nn", "the gradients are lost, because their memory was freed: %s",
-              tutti_last_error());
+    if (!root->reserved) /* else ZeRO ends too, and with it training */
+        tutti_log(TUTTI_LOG_WARN, "nn",
+                  "the gradients are lost, because their memory was freed: %s", tutti_last_error());
     root->gradients_borrowed = false;
     root->flat_gradients = NULL;
     for (size_t i = 0; i < root->parameters.n; i++) {
@@ -222,6 +311,8 @@ tutti_status tutti_module_flat_layout(tutti_module *m, tutti_tensor *const *orde
 tutti_status tutti_module_flat(tutti_module *m, tutti_flat *flat_p)
 {
     TUTTI_TRY(check_root(m, "tutti_module_flat"));
+    if (m->root->reserved)
+        return check_layout(m->root);
     TUTTI_TRY(tutti__flat_prepare(m->root));
     *flat_p = (tutti_flat){.parameters = m->root->flat_parameters,
                            .gradients = m->root->flat_gradients,
@@ -258,7 +349,10 @@ void tutti__flat_destroy(struct tutti_root *root)
     free(root->spans);
     free(root->placement);
     free(root->loaded_ranges);
-    cx->device_ops->free(cx->device, root->flat_parameters);
+    if (root->reserved)
+        cx->device_ops->unreserve(cx->device, root->flat_parameters, root->n_flat * sizeof(float));
+    else
+        cx->device_ops->free(cx->device, root->flat_parameters);
     if (!root->gradients_borrowed)
         cx->device_ops->free(cx->device, root->flat_gradients);
 }

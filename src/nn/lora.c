@@ -7,7 +7,6 @@
  * that. A and B are ordinary parameters below the layer's module, so that everything else (tape, DDP, optimizers, files) sees no
  * difference. The factor is applied to A x, which is small. */
 #include "nn/nn.h"
-#include "tensor/op/peers.h"
 
 #include <math.h>
 #include <string.h>
@@ -39,11 +38,13 @@ tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_t
 
     if (!l)
         return y;
-    x = tutti__peers_original(x); /* B, not A, is divided as the columns of the weight are */
-    low = tutti_functional_linear(l->dropout > 0 ? tutti_dropout(x, l->dropout) : x, l->a, NULL);
-    low = tutti__parallel_input(tutti__parallel_output(low, NULL, l->a), l->b);
+    x = tutti__parallel_original(x); /* B, not A, is divided as the columns of the weight are */
+    low = tutti_functional_linear(l->dropout > 0 ? tutti_dropout(x, l->dropout) : x,
+                                  tutti__parallel_weight(l->a), NULL);
+    low = tutti__parallel_output(low, NULL, l->a);
     low = l->scale == 1 ? low : tutti_scale(low, l->scale);
-    return tutti_add(y, tutti_functional_linear(low, l->b, NULL));
+    low = tutti__parallel_shared_input(low, l->b);
+    return tutti_add(y, tutti_functional_linear(low, tutti__parallel_weight(l->b), NULL));
 }
 
 /* ---- Which layers ------------------------------------------------------------------------------------ */

@@ -137,11 +137,19 @@ static tutti_status divide(tutti_module *m, const tutti_model_kind *kind,
                            const tutti_model_opts *opts)
 {
     char list[256] = "";
+    tutti_parallel_rule rules[32];
+    size_t n = 0;
 
     if (!opts->parallel || opts->parallel->size <= 1)
         return TUTTI_OK;
+    if (kind->plan && kind->n_plan > TUTTI__COUNT_OF(rules))
+        return tutti__fail(TUTTI_ERR_ARG, "model %s: its plan has %zu rules, expected at most %zu",
+                           kind->name, kind->n_plan, TUTTI__COUNT_OF(rules));
+    for (size_t i = 0; kind->plan && i < kind->n_plan; i++)
+        if (opts->parallel_tokens || kind->plan[i].how != TUTTI_PARALLEL_TOKENS)
+            rules[n++] = kind->plan[i];
     if (kind->plan)
-        return tutti_module_parallelize(m, opts->parallel, kind->plan, kind->n_plan);
+        return tutti_module_parallelize(m, opts->parallel, rules, n);
     for (size_t i = 0; i < TUTTI__COUNT_OF(KINDS); i++)
         if (KINDS[i]->plan)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? ", " : "",

@@ -346,18 +346,36 @@ static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init in
         values = tutti__alloc(bytes);
     if (!values)
         return TUTTI_ERR_MEMORY;
-    tutti__split_runs(state, draw_run,
-                      &(drawing){.values = values,
-                                 .dtype = t->dtype,
-                                 .init = init,
-                                 .bound = bound,
-                                 .seed = cx->seed,
-                                 .index = state->owner->root->n_drawn});
+    tutti__split_runs(
+        state, draw_run,
+        &(drawing){values, t->dtype, init, bound, cx->seed, state->owner->root->n_drawn});
     if (values != t->data) {
         status = tutti__copy_in(cx->stream, t->data, values, bytes);
         free(values);
     }
     return status;
+}
+
+void tutti__draw_later(const tutti__state *state, void *values)
+{
+    tutti__split_runs(state, draw_run,
+                      &(drawing){values, state->tensor->dtype, state->later.init,
+                                 state->later.bound, state->owner->cx->seed, state->later.drawn});
+}
+
+/* Memory and values for a parameter that is used before it is laid out. */
+static tutti_status draw_now(tutti_tensor *t, bool first)
+{
+    tutti__state *state = tutti__state_of(t);
+
+    (void)first;
+    state->memory = tutti__alloc(tutti__tensor_bytes(t));
+    if (!state->memory)
+        return TUTTI_ERR_MEMORY;
+    tutti__draw_later(state, state->memory);
+    t->data = state->memory;
+    t->parameter->store = NULL;
+    return TUTTI_OK;
 }
 
 static tutti_status check_shape(const char *name, tutti_shape shape)
@@ -402,29 +420,35 @@ static tutti_status name_state(tutti__state *state, const tutti_module *m, const
     return TUTTI_OK;
 }
 
-/* given: of a parameter; NULL: by rules. */
+/* What is known of a new parameter or buffer. */
+typedef struct making {
+    tutti__adaptable adaptable;
+    const tutti__division *given; /* how it is divided; NULL: by rules */
+    bool later;                   /* its memory and values are needed later */
+} making;
+
 static tutti_status state_fill_in(tutti__state *state, tutti_module *m, const char *name,
-                                  tutti_shape shape, tutti_dtype dtype,
-                                  const tutti__division *given)
+                                  tutti_shape shape, tutti_dtype dtype, const making *how)
 {
     TUTTI_TRY(name_state(state, m, name));
     TUTTI_TRY(check_shape(state->parameter.name, shape));
-    TUTTI_TRY(tutti__divide(m, state, given, &shape));
+    TUTTI_TRY(tutti__divide(m, state, how->given, &shape));
     state->owner = m;
     state->tensor = tutti__tensor_persistent(m->cx, shape, dtype);
     if (!state->tensor)
         return TUTTI_ERR_MEMORY;
+    state->tensor->name = state->parameter.name;
+    if (how->later)
+        return TUTTI_OK;
     state->memory =
         m->cx->device_ops->alloc(m->cx->device, tutti__tensor_bytes(state->tensor), true);
     state->tensor->data = state->memory;
-    state->tensor->name = state->parameter.name;
     return state->memory ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 /* A new entry, not in a list yet; NULL with the root's error set. */
 static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape shape,
-                               tutti_dtype dtype, tutti__adaptable adaptable,
-                               const tutti__division *given)
+                               tutti_dtype dtype, const making *how)
 {
     tutti__state *state;
     tutti_status status = TUTTI_ERR_MEMORY;
@@ -433,10 +457,10 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
         return NULL;
     state = tutti__alloc(sizeof *state);
     if (state)
-        state->adaptable = adaptable;
+        state->adaptable = how->adaptable;
     if (state && tutti__state_list_reserve(&m->root->state) &&
         tutti__state_list_reserve(&m->root->parameters) && names_reserve(m->root))
-        status = state_fill_in(state, m, name, shape, dtype, given);
+        status = state_fill_in(state, m, name, shape, dtype, how);
     if (status == TUTTI_OK)
         return state;
     tutti__module_fail(m, status, "%s", tutti_last_error());
@@ -463,8 +487,17 @@ static bool is_left_out(const tutti_module *m, const char *name)
 static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init init, float bound)
 {
     struct tutti_root *root = m->root;
-    tutti_status status = fill(m->cx, state, init, bound);
+    static const tutti__store later = {.need = draw_now};
+    tutti_status status = TUTTI_OK;
 
+    if (state->memory) {
+        status = fill(m->cx, state, init, bound);
+    } else {
+        state->later.init = init;
+        state->later.bound = bound;
+        state->later.drawn = root->n_drawn;
+        state->parameter.store = &later;
+    }
     if (status != TUTTI_OK) {
         tutti__module_fail(m, status, "%s: %s", state->parameter.name, tutti_last_error());
         state_free(root, state);
@@ -488,6 +521,7 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
                                     tutti_init init, float bound, tutti__adaptable adaptable,
                                     const tutti__division *given)
 {
+    const making how = {adaptable, given, m && m->cx && m->cx->defers_parameters};
     tutti__state *state;
     struct tutti_root *root;
 
@@ -495,7 +529,7 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
         m->root->n_drawn++;
         return NULL;
     }
-    state = state_new(m, name, shape, TUTTI_F32, adaptable, given);
+    state = state_new(m, name, shape, TUTTI_F32, &how);
     if (!state)
         return NULL;
     root = m->root;
@@ -526,10 +560,9 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
 tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape shape,
                                tutti_dtype dtype, tutti_init init)
 {
+    const tutti__division whole = {0};
     tutti__state *state =
-        is_left_out(m, name)
-            ? NULL
-            : state_new(m, name, shape, dtype, TUTTI__NOT_ADAPTABLE, &(tutti__division){0});
+        is_left_out(m, name) ? NULL : state_new(m, name, shape, dtype, &(making){.given = &whole});
 
     if (!state)
         return NULL;

@@ -37,12 +37,18 @@ typedef struct tutti__state {
     const tutti_module *owner;
     tutti__parameter parameter;
     void *memory; /* the tensor's own; parameters: until they are in flat memory */
+    /* Of a parameter whose initial values are not drawn yet, which has no memory either. */
+    struct {
+        tutti_init init;
+        float bound;
+        size_t drawn; /* the number by which they are drawn */
+    } later;
     /* A further name of a tied parameter has no tensor, but tied_to, whose tensor it is; next_tied: the tensor's next name. */
     struct tutti__state *tied_to, *next_tied;
     tutti__adaptable adaptable;
     const tutti__adapter *adapter; /* NULL: none */
     tutti__parameter_split split;
-    tutti_parallel how; /* it is divided; 0: it is whole */
+    tutti_parallel how; /* it is divided, or its tokens are; 0: it is whole */
 } tutti__state;
 
 typedef struct tutti__state_list {
@@ -79,6 +85,8 @@ typedef struct tutti__sharding {
     size_t n;
     uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
     bool whole_gradients; /* every rank has all means: norms need no communication */
+    /* now: gradients outside of the ranges have no memory, and are not read or written */
+    bool only_shares;
     /* Computes the ranges for the current layout. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
     /* Announces a collective operation: an update by this optimizer with this rate, or (NULL) clipping to this norm. */
@@ -192,6 +200,12 @@ tutti_status tutti__parallel_check(const tutti_module *root);
 /* For a layer's forward with a weight that may be divided: x for the product; the bias of the product; the whole result, or this
  * rank's part of it. */
 tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight);
+/* The same once for several layers that read it. */
+tutti_tensor *tutti__parallel_shared_input(tutti_tensor *x, const tutti_tensor *weight);
+/* What x was before either. */
+tutti_tensor *tutti__parallel_original(tutti_tensor *x);
+/* A parameter that every rank has, for its rows of the tokens: its gradient is the sum over the ranks. */
+tutti_tensor *tutti__parallel_weight(tutti_tensor *weight);
 tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight);
 tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
                                      const tutti_tensor *weight);
@@ -251,6 +265,17 @@ void tutti__flat_return_gradients(struct tutti_root *root);
 tutti__flat_span *tutti__flat_spans(struct tutti_root *root, size_t n);
 void tutti__flat_free_retired(struct tutti_root *root);
 void tutti__flat_destroy(struct tutti_root *root);
+
+/* ---- Parameters of which each rank has shares (ZeRO-3) ---- */
+
+/* Gives the parameters addresses in reserved memory, in this order, and their gradients this memory. *from_p: where the elements of
+ * parameter i are now, NULL: not drawn yet; for `bring`, and to be freed by the caller. */
+tutti_status tutti__flat_reserve(struct tutti_root *root, tutti_tensor *const *order,
+                                 float *gradients, const void ***from_p);
+/* Moves or draws the elements of parameter i into its memory, which is backed, and frees where they were. */
+tutti_status tutti__flat_bring(struct tutti_root *root, size_t i, const void *from);
+/* Draws the initial values of a parameter that has none yet, into values, in host memory. */
+void tutti__draw_later(const tutti__state *state, void *values);
 
 static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 {

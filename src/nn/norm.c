@@ -1,18 +1,28 @@
 /* norm.c -- nn.LayerNorm, nn.RMSNorm, nn.GroupNorm and nn.InstanceNorm.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
 
+/* For this rank's part of the tokens, if a plan says so. */
+static tutti_tensor *weight_of(tutti_tensor *weight)
+{
+    const bool of_tokens =
+        weight && weight->parameter && tutti__state_of(weight)->how == TUTTI_PARALLEL_TOKENS;
+
+    return of_tokens ? tutti__parallel_weight(weight) : weight;
+}
+
 static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti_norm *m = (tutti_norm *)module;
 
-    return tutti_functional_layer_norm(x, m->shape, m->weight, m->bias, m->eps);
+    return tutti_functional_layer_norm(x, m->shape, weight_of(m->weight), weight_of(m->bias),
+                                       m->eps);
 }
 
 static tutti_tensor *rms_forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti_norm *m = (tutti_norm *)module;
 
-    return tutti_functional_rms_norm(x, m->shape, m->weight, m->eps);
+    return tutti_functional_rms_norm(x, m->shape, weight_of(m->weight), m->eps);
 }
 
 static tutti_tensor *group_forward(tutti_module *module, tutti_tensor *x)

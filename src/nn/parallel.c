@@ -4,6 +4,7 @@
  * what the parameter is: outputs are rows of nn.Linear's [out,in] and columns of GPT-2's [in,out]. The forward functions of layers ask
  * here what goes before and behind their product. docs/design/tensor_parallel.md. */
 #include "nn/nn.h"
+#include "tensor/op/tokens.h"
 #include "tensor/op/vocabulary_logits.h"
 
 #include <stdio.h>
@@ -18,6 +19,8 @@ typedef struct kept_rule {
 
 struct tutti__parallel {
     tutti_peers peers;
+    bool tokens;       /* a rule divides tokens */
+    tutti_shape whole; /* of the tokens that are divided; n 0: none are */
     size_t n;
     kept_rule rules[];
 };
@@ -36,10 +39,10 @@ static tutti_status check_rule(const tutti_parallel_rule *rule, size_t i)
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_parallel_rule, rule));
     if (!rule->name || !*rule->name)
         return tutti__fail(TUTTI_ERR_ARG, "parallelize: rule %zu names no layers", i);
-    if (rule->how < TUTTI_PARALLEL_COLUMNS || rule->how > TUTTI_PARALLEL_VOCABULARY)
+    if (rule->how < TUTTI_PARALLEL_COLUMNS || rule->how > TUTTI_PARALLEL_TOKENS)
         return tutti__fail(TUTTI_ERR_ARG,
                            "parallelize: rule \"%.60s\" does not say how; expected "
-                           "TUTTI_PARALLEL_COLUMNS, ROWS or VOCABULARY",
+                           "TUTTI_PARALLEL_COLUMNS, ROWS, VOCABULARY or TOKENS",
                            rule->name);
     if (rule->parts < 0 || (rule->parts > 1 && rule->how != TUTTI_PARALLEL_COLUMNS))
         return tutti__fail(TUTTI_ERR_ARG,
@@ -136,7 +139,7 @@ static int dimension_of(const tutti__state *state, tutti_shape shape, tutti_para
 {
     const bool in_out = state->adaptable == TUTTI__IN_OUT;
 
-    if (shape.n == 0)
+    if (shape.n == 0 || how == TUTTI_PARALLEL_TOKENS)
         return -1;
     if (shape.n == 1) /* biases */
         return how == TUTTI_PARALLEL_ROWS ? -1 : 0;
@@ -148,7 +151,7 @@ static int dimension_of(const tutti__state *state, tutti_shape shape, tutti_para
 tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__division *given,
                            tutti_shape *shape_p)
 {
-    const struct tutti__parallel *parallel = m->root->parallel;
+    struct tutti__parallel *parallel = m->root->parallel;
     tutti__division how;
     int64_t begin, part, n;
     int dim;
@@ -157,6 +160,10 @@ tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__di
         return TUTTI_OK;
     state->parameter.counted_by_peer = parallel->peers.rank > 0; /* unless it is divided */
     how = given ? *given : division_of(m, state);
+    if (how.how == TUTTI_PARALLEL_TOKENS) {
+        parallel->tokens = true;
+        state->how = how.how;
+    }
     dim = how.how ? dimension_of(state, *shape_p, how.how) : -1;
     if (dim < 0)
         return TUTTI_OK;
@@ -239,16 +246,89 @@ int tutti_parameter_rank(const tutti_tensor *parameter)
 
 /* ---- Forward ------------------------------------------------------------------------------------------------------ */
 
+static struct tutti__parallel *parallel_of(const tutti__state *state)
+{
+    return state->owner->root->parallel;
+}
+
 static const tutti_peers *peers_of(const tutti__state *state)
 {
-    return &state->owner->root->parallel->peers;
+    return &parallel_of(state)->peers;
+}
+
+/* Whether each rank has its rows of x's tokens. */
+static bool has_rows(const struct tutti__parallel *parallel)
+{
+    return parallel && parallel->whole.n > 0;
+}
+
+tutti_tensor *tutti_parallel_tokens(tutti_module *m, tutti_tensor *x)
+{
+    struct tutti__parallel *parallel = m && m->root ? m->root->parallel : NULL;
+
+    if (!parallel || !parallel->tokens || !x || x->poison != TUTTI_OK)
+        return x;
+    parallel->whole = x->shape;
+    return tutti__tokens_divide(x, &parallel->peers);
+}
+
+tutti_tensor *tutti_parallel_whole(tutti_module *m, tutti_tensor *x)
+{
+    const struct tutti__parallel *parallel = m && m->root ? m->root->parallel : NULL;
+
+    return has_rows(parallel)
+               ? tutti__tokens_gather(x, parallel->whole, TUTTI__GATHER_WHOLE, &parallel->peers)
+               : x;
+}
+
+tutti_tensor *tutti_parallel_dropout(tutti_module *m, tutti_tensor *x, float p)
+{
+    const struct tutti__parallel *parallel = m && m->root ? m->root->parallel : NULL;
+    const int64_t width = x && x->shape.n == 2 ? x->shape.d[1] : 0;
+    int64_t begin;
+
+    if (!has_rows(parallel) || width == 0)
+        return tutti_dropout(x, p);
+    tutti__chunk(tutti_shape_count(parallel->whole) / parallel->whole.d[parallel->whole.n - 1],
+                 parallel->peers.size, parallel->peers.rank, &begin);
+    return tutti__dropout_of_part(x, p, begin * width);
+}
+
+tutti_tensor *tutti__parallel_weight(tutti_tensor *weight)
+{
+    const tutti__state *state = weight && weight->parameter ? tutti__state_of(weight) : NULL;
+
+    return state && state->split.count == 0 && has_rows(parallel_of(state))
+               ? tutti__peers_copy(weight, peers_of(state))
+               : weight;
+}
+
+/* x for a product whose results are divided. */
+static tutti_tensor *input(tutti_tensor *x, const tutti__state *state, tutti__gathering how)
+{
+    const struct tutti__parallel *parallel = parallel_of(state);
+
+    return has_rows(parallel) ? tutti__tokens_gather(x, parallel->whole, how, &parallel->peers)
+                              : tutti__peers_copy(x, &parallel->peers);
+}
+
+tutti_tensor *tutti__parallel_original(tutti_tensor *x)
+{
+    return tutti__tokens_original(tutti__peers_original(x));
 }
 
 tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight)
 {
     const tutti__state *state = divided(weight);
 
-    return state && state->how != TUTTI_PARALLEL_ROWS ? tutti__peers_copy(x, peers_of(state)) : x;
+    return state && state->how != TUTTI_PARALLEL_ROWS ? input(x, state, TUTTI__GATHER_AGAIN) : x;
+}
+
+tutti_tensor *tutti__parallel_shared_input(tutti_tensor *x, const tutti_tensor *weight)
+{
+    const tutti__state *state = divided(weight);
+
+    return state && state->how != TUTTI_PARALLEL_ROWS ? input(x, state, TUTTI__GATHER_PARTS) : x;
 }
 
 tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight)
@@ -263,8 +343,11 @@ tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
 {
     const tutti__state *state = divided(weight);
 
-    return state && state->how == TUTTI_PARALLEL_ROWS ? tutti__peers_sum(y, bias, peers_of(state))
-                                                      : y;
+    if (!state || state->how != TUTTI_PARALLEL_ROWS)
+        return y;
+    return has_rows(parallel_of(state))
+               ? tutti__tokens_sum(y, tutti__parallel_weight(bias), peers_of(state))
+               : tutti__peers_sum(y, bias, peers_of(state));
 }
 
 tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
@@ -278,7 +361,7 @@ tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutt
     if (!classes)
         return tutti__poisoned(x->cx, TUTTI_ERR_MEMORY);
     *classes = (tutti__divided_classes){peers_of(state), state->split.whole};
-    return tutti__lazy_linear(tutti__parallel_input(x, weight), weight, bias, classes);
+    return tutti__lazy_linear(tutti__parallel_shared_input(x, weight), weight, bias, classes);
 }
 
 int tutti__parallel_heads(tutti_module *m, const tutti_tensor *weight, const char *what, int heads,

@@ -32,7 +32,7 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
             const size_t low = begin > ranges[k].begin ? begin : ranges[k].begin;
             const size_t high = end < ranges[k].end ? end : ranges[k].end;
 
-            if (low < high && !(ranges[k].whole && sharding->peers.rank != 0))
+            if (low < high && !(once && ranges[k].whole && sharding->peers.rank != 0))
                 spans[n++] = (tutti__flat_span){root->flat_gradients + low, high - low};
         }
     }
@@ -67,7 +67,12 @@ static tutti_status norm_of(const tutti_module *m, float max_norm, double *norm_
 tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span **spans_p,
                                    size_t *n_p)
 {
-    return spans_of(m, NULL, false, spans_p, n_p);
+    const tutti__sharding *sharding = m->root->sharding;
+
+    if (!sharding || !sharding->only_shares)
+        return spans_of(m, NULL, false, spans_p, n_p);
+    TUTTI_TRY(sharding->prepare(sharding->self));
+    return spans_of(m, sharding, false, spans_p, n_p);
 }
 
 /* Gradients below m one by one, or, if that is the whole module, all memory with its padding in one pass. */
@@ -81,12 +86,17 @@ static tutti_status each_gradient(const tutti_module *m,
     const tutti__flat_span *spans;
     size_t n;
 
-    TUTTI_TRY(spans_of(m, NULL, false, &spans, &n));
-    if (n == root->parameters.n)
+    TUTTI_TRY(tutti__gradient_spans(m, &spans, &n));
+    if (n == root->parameters.n && !(root->sharding && root->sharding->only_shares))
         return change(stream, root->flat_gradients, root->n_flat, value);
     for (size_t i = 0; i < n; i++)
         TUTTI_TRY(change(stream, spans[i].p, spans[i].n, value));
     return TUTTI_OK;
+}
+
+tutti_status tutti__scale_gradients(const tutti_module *m, float factor)
+{
+    return each_gradient(m, m->cx->stream->ops->flat->scale, factor);
 }
 
 tutti_status tutti_clip_grad_value(tutti_module *m, float limit)

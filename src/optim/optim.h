@@ -159,9 +159,11 @@ static inline float tutti__optim_eps(double eps)
 bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes);
 /* Allocates state, or moves it to the parameters' current layout: this rank's share, or with sharding NULL all of it. */
 tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sharding);
-/* The gradients below m in creation order. Valid until the next call for the same root. */
+/* The gradients below m in creation order, as far as this rank has memory for them. Valid until the next call for the same root. */
 tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span **spans_p,
                                    size_t *n_p);
+/* Multiplies them by it. */
+tutti_status tutti__scale_gradients(const tutti_module *m, float factor);
 /* As tutti_optim_state_read, but asynchronously, in the order of a stream of the optimizer's device. */
 tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                                      const tutti_tensor *parameter, tutti_stream *stream,

@@ -6,6 +6,7 @@
  *     exact.c     means over logical shards, whichever rank computed them
  *     rows.c      sparse gradients: only touched rows are sent
  *     late_rows.c gradients that are final early but for a few rows
+ *     keep.c      gradients of which this rank keeps a part
  *     hooks.c     ready-made communication hooks; powersgd.c: one more */
 #ifndef TUTTI_REDUCER_INTERNAL_H
 #define TUTTI_REDUCER_INTERNAL_H
@@ -41,6 +42,11 @@ typedef struct tutti__late {
     uint64_t wire_bytes;
 } tutti__late;
 
+/* What this rank keeps of a reduced bucket, in elements: [begin, end) and, from `tail`, the rest. All 0: everything. */
+typedef struct tutti__kept {
+    size_t begin, end, tail;
+} tutti__kept;
+
 typedef struct tutti__bucket {
     tutti_reducer *reducer; /* for the function that the group runs */
     size_t offset, span;    /* bytes in the block, padding included */
@@ -50,6 +56,7 @@ typedef struct tutti__bucket {
     tutti__event *ready;
     tutti_work *work; /* while in flight */
     uint64_t ready_ns;
+    tutti__kept kept;  /* in this step, when it was reduced */
     tutti_bucket view; /* for hooks */
     tutti_bucket_info info;
 } tutti__bucket;
@@ -77,6 +84,8 @@ struct tutti_reducer {
     tutti__exact *exact;  /* NULL: means are over ranks */
     tutti__late *late;    /* by the gradients' index */
     size_t n_late, next_late;
+    size_t
+        in_flight; /* at most so many buckets are being reduced when another is sent; 0: any number */
     tutti__bucket_limits limits;
     tutti__recorder *recorder;
     tutti_traffic traffic;
@@ -136,6 +145,11 @@ tutti_status tutti__late_launch(tutti_reducer *r);
 tutti_status tutti__late_wait(tutti_reducer *r, size_t k);
 /* Waits for what is in flight. */
 void tutti__late_abandon(tutti_reducer *r);
+
+/* ---- Parts that are kept (keep.c) ---- */
+
+/* Copies n elements to element `at` of bucket b, as far as this rank keeps them. */
+void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n);
 
 /* ---- A step's parts (step.c) ---- */
 

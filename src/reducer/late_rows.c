@@ -228,7 +228,7 @@ tutti_status tutti__late_wait(tutti_reducer *r, size_t k)
     tutti__late *l = &r->late[k];
     const tutti__gradient *g = l->gradient;
     const size_t width = width_of(g);
-    float *to = (float *)(void *)(r->block + g->offset);
+    const tutti__bucket *b = &r->buckets[g->bucket]; /* its own */
     const void *src = l->values;
     uint64_t begin_ns, end_ns;
 
@@ -242,7 +242,7 @@ tutti_status tutti__late_wait(tutti_reducer *r, size_t k)
         tutti__average(TUTTI_F32, r->divisor, l->values, &src, 1, l->n * width);
     for (size_t row = 0; row < g->rows; row++)
         if (l->place[row] >= 0)
-            memcpy(to + row * width, l->values + (size_t)l->place[row] * width, width * sizeof *to);
+            tutti__keep_copy(b, row * width, l->values + (size_t)l->place[row] * width, width);
     r->traffic.wire_bytes += l->wire_bytes;
     return TUTTI_OK;
 }

@@ -93,6 +93,14 @@ void tutti__reducer_set_common_step(tutti_reducer *reducer, uint64_t step);
 /* For the next step: shadow: this rank has no gradients (the ones it brings must be zero); partial: some rank has none; means
  * are over `divisor` ranks (0: all). */
 void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);
+/* For hooks: of the bucket that it has reduced, this rank keeps elements [begin, end) and those from `tail` on; the memory of the
+ * others goes back to the system, and is zero when it is next used. In host memory only. */
+void tutti__reducer_keep(tutti_reducer *reducer, size_t bucket, size_t begin, size_t end,
+                         size_t tail);
+/* Before another bucket is sent, waits until at most so many are being reduced. */
+void tutti__reducer_set_in_flight(tutti_reducer *reducer, size_t buckets);
+/* Bytes of gradients that have memory now: whole pages. */
+size_t tutti__reducer_resident(const tutti_reducer *reducer);
 /* Gradient i is zero on this rank, and counts as not used. */
 void tutti__reducer_bring_zeros(tutti_reducer *reducer, size_t i);
 

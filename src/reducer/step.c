@@ -80,6 +80,7 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
     r->status = TUTTI_OK;
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].pending = r->buckets[b].info.n;
+        r->buckets[b].kept = (tutti__kept){0, 0, 0};
         r->buckets[b].info.ready_ms = r->buckets[b].info.begin_ms = r->buckets[b].info.done_ms = 0;
     }
     return TUTTI_OK;
@@ -180,13 +181,21 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
     return status;
 }
 
+static void wait_bucket(tutti_reducer *r, size_t i);
+
 tutti_status tutti__step_launch(tutti_reducer *r)
 {
     if (r->asked)
         return TUTTI_OK;
     for (; r->next < r->n_buckets && r->buckets[r->next].pending == 0; r->next++) {
-        tutti_status status = launch_bucket(r, r->next);
+        const size_t before = r->in_flight > 0 ? r->next - r->in_flight : SIZE_MAX;
+        tutti_status status;
 
+        if (before < r->next && r->buckets[before].work)
+            wait_bucket(r, before);
+        if (r->status != TUTTI_OK)
+            return r->status;
+        status = launch_bucket(r, r->next);
         if (status != TUTTI_OK)
             return name_bucket(r, r->next, status);
     }

@@ -251,6 +251,23 @@ static tutti_status compute_lazy(const tutti__node *n, bool backward)
     return TUTTI_OK;
 }
 
+/* Makes the parameters available that n reads. Those that an operation reads for another one, which is running, join that one's. */
+static tutti_status need_parameters(const tutti__node *n, bool backward)
+{
+    const unsigned reads = backward ? n->op->plain.backward_reads : ~0u;
+    bool first = !n->cx->computing;
+
+    for (int i = 0; i < n->n_src; i++) {
+        const tutti_tensor *t = n->src[i];
+
+        if (!t || !(t->parameter || t->viewed) || !tutti__source_in(reads, i))
+            continue;
+        TUTTI_TRY(tutti__tensor_need(t, first));
+        first = false;
+    }
+    return TUTTI_OK;
+}
+
 /* Gives back what was only stored or allocated for this operation. */
 static void drop_temporary(const tutti__node *n)
 {
@@ -265,6 +282,7 @@ static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n)
     tutti_ctx *cx = n->dst->cx;
     const tutti__kernels *kernels = cx->kernels;
     const uint64_t begin_ns = tutti__profile_begin(cx);
+    const bool within = cx->computing;
     tutti_dtype dtype = n->dst->dtype;
     tutti_status status;
 
@@ -272,11 +290,14 @@ static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n)
         if (n->src[i] && tutti__is_half(n->src[i]->dtype))
             dtype = n->src[i]->dtype;
     TUTTI_TRY(compute_lazy(n, backward));
+    TUTTI_TRY(need_parameters(n, backward));
     TUTTI_TRY(tutti__kernels_of(cx, dtype, &cx->kernels));
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] && tutti_shape_count(n->src[i]->shape) == 0)
             cx->kernels = cx->f32_kernels->empty ? cx->f32_kernels->empty : cx->f32_kernels;
+    cx->computing = true;
     status = function(n);
+    cx->computing = within;
     cx->kernels = kernels;
     drop_temporary(n);
     if (begin_ns && status == TUTTI_OK)

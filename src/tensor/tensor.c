@@ -277,6 +277,15 @@ tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from)
     return TUTTI_OK;
 }
 
+tutti_status tutti__tensor_need(const tutti_tensor *t, bool first)
+{
+    tutti_tensor *p = t ? t->viewed : NULL;
+
+    if (!p && t && t->parameter)
+        p = (tutti_tensor *)(uintptr_t)t;
+    return p && p->parameter->store ? p->parameter->store->need(p, first) : TUTTI_OK;
+}
+
 tutti_status tutti__tensor_compute(tutti_tensor *t)
 {
     return t->lazy && !t->data ? t->lazy->compute(t) : TUTTI_OK;
@@ -307,6 +316,7 @@ tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape)
         return NULL;
     view->data = (void *)p;
     view->shared = t->shared && p == t->data;
+    view->viewed = p != t->data ? NULL : t->parameter ? t : t->viewed;
     return view;
 }
 
@@ -469,6 +479,9 @@ tutti_status tutti_tensor_read(tutti_tensor *t, void *dst)
     const void *p;
 
     TUTTI_TRY(tutti_tensor_status(t));
+    if (t->parameter && t->parameter->store && t->parameter->store->read)
+        return t->parameter->store->read(t, dst);
+    TUTTI_TRY(tutti__tensor_need(t, true));
     TUTTI_TRY(tutti__tensor_row_major(t, &p));
     return tutti__read(t->cx->stream, dst, p, tutti__tensor_bytes(t));
 }
@@ -482,6 +495,9 @@ tutti_status tutti_tensor_write(tutti_tensor *t, const void *src)
                            "only parameters and buffers can be written",
                            tutti__shape_text(t->shape));
     t->kernel_cache_step = 0;
+    if (t->parameter && t->parameter->store && t->parameter->store->write)
+        return t->parameter->store->write(t, src);
+    TUTTI_TRY(tutti__tensor_need(t, true));
     return tutti__copy_in(t->cx->stream, t->data, src, tutti__tensor_bytes(t));
 }
 

@@ -37,6 +37,16 @@ typedef struct tutti__late_rows {
                         const int32_t **place_p);
 } tutti__late_rows;
 
+/* For parameters whose elements are not always in their memory. */
+typedef struct tutti__store {
+    /* Before an operation reads them: then they are in t->data, at least until this is next called with `first`, for the first parameter
+     * of another operation. */
+    tutti_status (*need)(tutti_tensor *t, bool first);
+    /* For a program. NULL: after `need` as those of others. */
+    tutti_status (*read)(const tutti_tensor *t, void *dst);
+    tutti_status (*write)(tutti_tensor *t, const void *src);
+} tutti__store;
+
 /* The part that only parameters have. */
 typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
@@ -60,7 +70,8 @@ typedef struct tutti__parameter {
     const tutti__late_rows *late_rows; /* NULL: in the gradient */
     /* sparse: a byte per row, 1 if grad may be non-zero there; dense: NULL */
     unsigned char *touched;
-    bool all_touched; /* an operation wrote to all rows, whatever touched contains */
+    bool all_touched;          /* an operation wrote to all rows, whatever touched contains */
+    const tutti__store *store; /* NULL: its elements are in its memory */
     /* lays flat gradient memory out; called by backward if grad is NULL */
     tutti_status (*prepare)(void *owner);
     void *owner;
@@ -84,6 +95,7 @@ struct tutti_tensor {
     bool kept; /* backward reads the elements, or those of a lazy tensor are computed from them */
     bool last_read;              /* no operation of the forward pass reads it after the next one */
     bool held;                   /* part of backward is still to read it (autograd/backward.h) */
+    tutti_tensor *viewed;        /* a parameter, in whose memory data is; NULL: none */
     tutti__node *node;           /* that made it; NULL for inputs, parameters, buffers */
     tutti_tensor *grad;          /* during backward; of leaves also afterwards */
     tutti__parameter *parameter; /* NULL unless a parameter */
@@ -135,11 +147,13 @@ struct tutti_ctx {
     tutti__arena arena;       /* of the step: what the host reads (nodes, tensors, texts) */
     /* of the step: elements, on the device; small tensors separately (tensor.c) */
     tutti__arena memory, small;
+    bool defers_parameters;        /* they are drawn when they are first used or laid out */
     bool in_step, eval, recording; /* recording: the tape is on */
     bool in_model;                 /* in a model's forward */
     /* of a language model that continues a text (nn/kv_cache.h); NULL: none */
     struct tutti__kv_cache *kv_cache;
     bool backward_done;       /* in this step */
+    bool computing;           /* an operation is running */
     bool recomputing;         /* backward computes results of a block again */
     tutti__recomputed *block; /* of tutti_recompute, whose forward runs; NULL: none */
     uint64_t step;            /* training steps begun; 1 in the first */
@@ -211,6 +225,8 @@ tutti_tensor *tutti__last_read(tutti_tensor *t);
 /* Gives t the memory and layout of `from`, which then has none, if no other tensor shares it: for a kernel that writes each
  * element after reading the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
+/* Makes t's elements available, if it is a parameter or a view of one. first: as in tutti__store. */
+tutti_status tutti__tensor_need(const tutti_tensor *t, bool first);
 /* Stores t's elements if it is lazy and they are not stored. */
 tutti_status tutti__tensor_compute(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */

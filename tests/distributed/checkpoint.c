@@ -43,7 +43,6 @@ typedef struct net {
     tutti_module base;
     tutti_linear fc1, fc2;
     tutti_ddp *ddp;
-    tutti_zero *zero;
     tutti_optim *optim;
     tutti_scaler *scaler;
     tutti_dataset *data;
@@ -91,9 +90,7 @@ static int net_new(net *m, tutti_group *group, const job *j)
                                                               .peers = tutti_group_peers(group)}));
     if (j->load && !j->late)
         CHECK_0(load(m, group));
-    CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, NULL));
-    if (j->zero)
-        CHECK_OK(tutti_zero_new(&m->zero, m->ddp));
+    CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, &(tutti_ddp_opts){.zero = j->zero}));
     if (j->load && j->late)
         CHECK_0(load(m, group));
     return 0;
@@ -105,7 +102,6 @@ static void net_free(net *m)
     tutti_dataset_free(m->data);
     tutti_scaler_free(m->scaler);
     tutti_optim_free(m->optim);
-    tutti_zero_free(m->zero);
     tutti_ddp_free(m->ddp);
     tutti_module_destroy(&m->base);
     tutti_ctx_free(m->cx);

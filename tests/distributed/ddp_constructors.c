@@ -112,22 +112,18 @@ static int ddps(tutti_group *group, void *arg)
 static int zeros(tutti_group *group, void *arg)
 {
     double begin = tutti__now_ms();
-    tutti_comm_hook hook;
-    tutti_zero *zero;
+    const tutti_ddp_opts shares = {.zero = 1 + (tutti_group_rank(group) == BAD)},
+                         unknown = {.zero = 1 + 4 * (tutti_group_rank(group) == BAD)};
     model m;
 
     (void)arg;
     CHECK(model_new(&m) == 0);
-    CHECK_OK(tutti_ddp_new(&m.ddp, &m.base, group, NULL));
-    CHECK_OK(tutti_comm_hook_bf16(&hook, NULL));
-    if (tutti_group_rank(group) == BAD)
-        CHECK_OK(tutti_ddp_set_hook(m.ddp, &hook));
-    else if (hook.free)
-        hook.free(hook.self);
-    if (check_end(group, tutti_zero_new(&zero, m.ddp), TUTTI_ERR_STATE,
-                  "communication hook \"bf16\" is set", begin) != 0)
+    if (check_end(group, tutti_ddp_new(&m.ddp, &m.base, group, &shares), TUTTI_ERR_MISMATCH,
+                  "is zero 1 on rank 0 but zero 2 on rank", begin) != 0 ||
+        check_end(group, tutti_ddp_new(&m.ddp, &m.base, group, &unknown), TUTTI_ERR_ARG,
+                  "zero is 5, expected 0", begin) != 0)
         return 1;
-    CHECK(zero == NULL);
+    CHECK_OK(tutti_ddp_new(&m.ddp, &m.base, group, NULL));
     model_free(&m);
     return 0;
 }

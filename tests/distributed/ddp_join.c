@@ -19,7 +19,6 @@ typedef struct trainer {
     tutti_linear fc1, fc2, other;
     bool has_norm;
     tutti_ddp *ddp;
-    tutti_zero *zero;
     tutti_optim *optim;
 } trainer;
 
@@ -30,6 +29,8 @@ typedef struct setup {
 
 static int trainer_new(trainer *t, tutti_group *group, const setup *s)
 {
+    tutti_ddp_opts opts = s->ddp;
+
     *t = (trainer){.has_norm = s->norm};
     CHECK_OK(tutti_ctx_new(&t->cx, test_device(),
                            &(tutti_ctx_opts){.threads = 1, .kernels = test_kernels()}));
@@ -42,9 +43,8 @@ static int trainer_new(trainer *t, tutti_group *group, const setup *s)
         tutti_linear_init(&t->other, &t->base, "other", HIDDEN, OUT);
     if (s->sync)
         tutti_convert_sync_batch_norm(&t->base, group);
-    CHECK_OK(tutti_ddp_new(&t->ddp, &t->base, group, &s->ddp));
-    if (s->zero)
-        CHECK_OK(tutti_zero_new(&t->zero, t->ddp));
+    opts.zero = s->zero;
+    CHECK_OK(tutti_ddp_new(&t->ddp, &t->base, group, &opts));
     CHECK_OK(tutti_sgd_new(&t->optim, &t->base,
                            &(tutti_sgd_opts){.lr = 0.1f, .momentum = s->plain ? 0 : 0.9f}));
     return 0;
@@ -53,7 +53,6 @@ static int trainer_new(trainer *t, tutti_group *group, const setup *s)
 static void trainer_free(trainer *t)
 {
     tutti_optim_free(t->optim);
-    tutti_zero_free(t->zero);
     tutti_ddp_free(t->ddp);
     tutti_module_destroy(&t->base);
     tutti_ctx_free(t->cx);

@@ -16,6 +16,7 @@ typedef struct subject {
     int heads, kv_heads, hidden, ffn; /* ffn: of llama */
     float dropout, smoothing;
     bool recompute, lora, stored; /* stored: logits that the loss reads */
+    bool tokens;                  /* norms by tokens */
     tutti_dtype autocast;
 } subject;
 
@@ -46,7 +47,8 @@ static int stand_new(stand *t, const subject *s, const tutti_peers *peers)
                                    .context = is_text(s) ? TOKENS : 0,
                                    .recompute = s->recompute,
                                    .llama = strcmp(s->model, "llama") == 0 ? &llama : NULL,
-                                   .parallel = peers};
+                                   .parallel = peers,
+                                   .parallel_tokens = s->tokens};
 
     CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
                            &(tutti_ctx_opts){.threads = 1, .seed = 5}));
@@ -150,16 +152,41 @@ static int compare_all(const stand *divided, const stand *whole, bool gradients,
     return 0;
 }
 
+/* Of a norm of the first block: how many rows it makes. */
+static void count_rows(tutti_module *m, tutti_tensor *x, tutti_tensor *y, void *arg)
+{
+    const tutti_shape shape = tutti_tensor_shape(y);
+
+    (void)m;
+    (void)x;
+    *(int64_t *)arg = tutti_shape_count(shape) / shape.d[shape.n - 1];
+}
+
+static int rows_of_norm(stand *t, const subject *s, int64_t *rows)
+{
+    const char *name = s->kv_heads  ? "model.layers.0.input_layernorm"
+                       : is_text(s) ? "transformer.h.0.ln_1"
+                                    : "encoder.layers.encoder_layer_0.ln_1";
+    tutti_module *norm = tutti_module_child(t->m, name);
+
+    CHECK(norm);
+    tutti_module_set_forward_hook(norm, count_rows, rows);
+    return 0;
+}
+
 static int computes_the_same(tutti_group *group, void *arg)
 {
     const subject *s = arg;
     const tutti_peers peers = tutti_group_peers(group);
     const float tolerance = s->autocast == TUTTI_BF16 ? 0.05f : 2e-5f;
+    int64_t all = 0, own = 0, each;
     stand whole, divided;
 
     CHECK_0(stand_new(&whole, s, NULL));
     CHECK_0(stand_new(&divided, s, &peers));
     CHECK_0(compare_all(&divided, &whole, false, 0));
+    CHECK_0(rows_of_norm(&whole, s, &all));
+    CHECK_0(rows_of_norm(&divided, s, &own));
     for (int i = 0; i < STEPS; i++) {
         CHECK_0(step(&whole, s));
         CHECK_0(step(&divided, s));
@@ -169,6 +196,10 @@ static int computes_the_same(tutti_group *group, void *arg)
         }
         CHECK_0(compare_all(&divided, &whole, true, tolerance));
     }
+    each = (all + peers.size - 1) / peers.size;
+    if (s->tokens && peers.rank + 1 == peers.size)
+        each = all - each * peers.rank;
+    CHECK(all >= 12 && own == (s->tokens ? each : all));
     stand_free(&divided);
     stand_free(&whole);
     return 0;
@@ -186,7 +217,36 @@ static void a_divided_model_computes_what_the_whole_does(void **state)
         {.model = "gpt2", .heads = 12, .hidden = 48, .autocast = TUTTI_BF16, .smoothing = 0.1f},
         {.model = "llama", .heads = 24, .kv_heads = 12, .hidden = 48, .ffn = 100, .dropout = 0.2f},
         {.model = "llama", .heads = 24, .kv_heads = 12, .hidden = 48, .ffn = 100, .lora = true},
-        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f}};
+        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f},
+        {.model = "gpt2",
+         .heads = 12,
+         .hidden = 48,
+         .dropout = 0.3f,
+         .smoothing = 0.1f,
+         .tokens = true},
+        {.model = "gpt2",
+         .heads = 12,
+         .hidden = 48,
+         .dropout = 0.3f,
+         .recompute = true,
+         .tokens = true},
+        {.model = "gpt2", .heads = 12, .hidden = 48, .lora = true, .stored = true, .tokens = true},
+        {.model = "gpt2", .heads = 12, .hidden = 48, .autocast = TUTTI_BF16, .tokens = true},
+        {.model = "llama",
+         .heads = 24,
+         .kv_heads = 12,
+         .hidden = 48,
+         .ffn = 100,
+         .dropout = 0.2f,
+         .tokens = true},
+        {.model = "llama",
+         .heads = 24,
+         .kv_heads = 12,
+         .hidden = 48,
+         .ffn = 100,
+         .lora = true,
+         .tokens = true},
+        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f, .tokens = true}};
 
     (void)state;
     for (size_t i = 0; i < sizeof image / sizeof *image; i++)

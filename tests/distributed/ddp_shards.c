@@ -59,6 +59,7 @@ static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *
                           const variant *w)
 {
     const tutti_ctx_opts cx_opts = {.seed = 3, .threads = 1, .kernels = test_kernels()};
+    tutti_ddp_opts own = *opts;
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
@@ -68,9 +69,8 @@ static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *
             .channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES, .kind = &kind}));
     t->module = tutti_model_module(t->model);
     ((net *)t->module)->takes_side = true;
-    CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, opts));
-    if (w->zero)
-        CHECK_OK(tutti_zero_new(&t->zero, t->ddp));
+    own.zero = w->zero;
+    CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, &own));
     if (w->adam)
         CHECK_OK(tutti_adam_new(&t->optim, t->module, &(tutti_adam_opts){.lr = 0.01f}));
     else
@@ -279,7 +279,7 @@ static int shares_change_no_bit(tutti_group *group, void *arg)
         bytes = tutti_optim_state_bytes(a.optim);
         CHECK(tutti_optim_state_bytes(b.optim) >= bytes / size);
         CHECK(size == 1 || tutti_optim_state_bytes(b.optim) < bytes / size + bytes / 4);
-        CHECK_OK(tutti_zero_consolidate(b.zero, b.optim, last));
+        CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(b.ddp), b.optim, last));
         CHECK_0(state_digest(&a, expected));
         if (rank == last) {
             CHECK_0(state_digest(&b, digest));

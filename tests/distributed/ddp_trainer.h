@@ -9,17 +9,15 @@ typedef struct trainer {
     tutti_ctx *cx;
     tutti_model *model;
     tutti_module *module;
-    tutti_ddp *ddp;   /* NULL: trains alone */
-    tutti_zero *zero; /* NULL: without; so is the scaler */
+    tutti_ddp *ddp; /* NULL: trains alone */
     tutti_optim *optim;
-    tutti_scaler *scaler;
+    tutti_scaler *scaler; /* NULL: without */
 } trainer;
 
 static inline void trainer_free(trainer *t)
 {
     tutti_scaler_free(t->scaler);
     tutti_optim_free(t->optim);
-    tutti_zero_free(t->zero);
     tutti_ddp_free(t->ddp);
     tutti_model_free(t->model);
     tutti_ctx_free(t->cx);

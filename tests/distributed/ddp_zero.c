@@ -3,8 +3,12 @@
  * devices: strict cuda nccl */
 #include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
+#include "reducer/reducer.h"
 #include "tensor/tensor.h"
 
+#include <unistd.h>
+
+#define MOST (test_device().kind == TUTTI_CPU ? 3 : 1) /* stage */
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 4, STEPS = 4 };
 
 typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, GROUPS, N_RULES } rule;
@@ -33,22 +37,43 @@ static tutti_status optim_new(tutti_optim **optim_p, tutti_module *m, rule r)
                         : tutti_sgd_new(optim_p, m, &sgd);
 }
 
-/* Buckets of a few KiB, so that there are several. */
-static int trainer_new(trainer *t, tutti_group *group, rule r, bool zero)
+static int trainer_begin(trainer *t, const tutti_ddp_opts *opts)
 {
-    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
+    tutti_ctx_opts cx_opts = {
+        .threads = 1, .kernels = test_kernels(), .defers_parameters = opts->zero == 3};
     tutti_model_opts shape = {.channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&t->model, t->cx, "mlp", &shape));
     t->module = tutti_model_module(t->model);
-    CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group,
-                           &(tutti_ddp_opts){.first_bucket_mb = 1e-3, .bucket_mb = 1e-2}));
-    if (zero)
-        CHECK_OK(tutti_zero_new(&t->zero, t->ddp));
+    return 0;
+}
+
+static int trainer_new_with(trainer *t, tutti_group *group, rule r, const tutti_ddp_opts *opts)
+{
+    CHECK_0(trainer_begin(t, opts));
+    CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, opts));
     CHECK_OK(optim_new(&t->optim, t->module, r));
     return 0;
+}
+
+/* With the first layer frozen, or not. */
+static int trainer_new_frozen(trainer *t, tutti_group *group, const tutti_ddp_opts *opts,
+                              bool frozen)
+{
+    CHECK_0(trainer_begin(t, opts));
+    if (frozen)
+        CHECK_OK(tutti_module_freeze(t->module, "fc1"));
+    CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, opts));
+    return optim_new(&t->optim, t->module, ADAM) == TUTTI_OK ? 0 : 1;
+}
+
+/* Buckets of a few KiB, so that there are several. */
+static int trainer_new(trainer *t, tutti_group *group, rule r, int zero)
+{
+    return trainer_new_with(
+        t, group, r, &(tutti_ddp_opts){.first_bucket_mb = 1e-3, .bucket_mb = 1e-2, .zero = zero});
 }
 
 static tutti_status backward(trainer *t, int salt)
@@ -87,12 +112,27 @@ static int train(trainer *t, tutti_group *group, int first, int steps)
     return 0;
 }
 
-static int check_same(const tutti_module *a, const tutti_module *b)
+/* With zero 3 where all parameters are gathered, in turn. Collective. */
+static int digest_of(trainer *t, tutti_group *group, char digest[33])
+{
+    const bool shares = tutti_zero_get_stats(tutti_ddp_zero(t->ddp)).stage == 3;
+
+    for (int r = 0; r < (shares ? tutti_group_size(group) : 1); r++) {
+        if (shares)
+            CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(t->ddp), t->optim, r));
+        if (!shares || r == tutti_group_rank(group))
+            tutti_module_digest(t->module, digest);
+    }
+    CHECK(digest[0]);
+    return 0;
+}
+
+static int check_same_trained(trainer *a, trainer *b, tutti_group *group)
 {
     char digests[2][33];
 
-    tutti_module_digest(a, digests[0]);
-    tutti_module_digest(b, digests[1]);
+    CHECK_0(digest_of(a, group, digests[0]));
+    CHECK_0(digest_of(b, group, digests[1]));
     CHECK_TEXT(digests[1], digests[0]);
     return 0;
 }
@@ -125,19 +165,21 @@ static int shares_train_with_the_bits_of_the_whole(tutti_group *group, void *arg
     float x[PIXELS * 256];
 
     (void)arg;
-    for (rule r = SGD; r < N_RULES; r++) {
+    for (int k = 0; k < N_RULES * MOST; k++) {
+        const rule r = (rule)(k / MOST);
         trainer plain, zero;
 
-        CHECK_0(trainer_new(&plain, group, r, false));
-        CHECK_0(trainer_new(&zero, group, r, true));
-        CHECK_OK(tutti_zero_consolidate(zero.zero, zero.optim, 0)); /* before the first step */
+        CHECK_0(trainer_new(&plain, group, r, 0));
+        CHECK_0(trainer_new(&zero, group, r, 1 + k % MOST));
+        CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(zero.ddp), zero.optim,
+                                        0)); /* before the first step */
         for (int step = 0; step < STEPS; step++) {
             CHECK_0(train(&plain, group, step, 1));
             CHECK_0(train(&zero, group, step, 1));
-            CHECK_0(check_same(plain.module, zero.module));
+            CHECK_0(check_same_trained(&plain, &zero, group));
         }
         CHECK(tutti_reducer_n_buckets(tutti_ddp_reducer(zero.ddp)) >= 3);
-        CHECK_OK(tutti_zero_consolidate(zero.zero, zero.optim, root));
+        CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(zero.ddp), zero.optim, root));
         if (tutti_group_rank(group) == root) {
             CHECK_0(check_same_state(plain.optim, plain.module, zero.optim, zero.module));
         } else if (r != SGD) {
@@ -146,7 +188,7 @@ static int shares_train_with_the_bits_of_the_whole(tutti_group *group, void *arg
         }
         CHECK_0(train(&plain, group, STEPS, 1)); /* continues */
         CHECK_0(train(&zero, group, STEPS, 1));
-        CHECK_0(check_same(plain.module, zero.module));
+        CHECK_0(check_same_trained(&plain, &zero, group));
         trainer_free(&plain);
         trainer_free(&zero);
     }
@@ -160,17 +202,148 @@ static int each_rank_holds_its_share_of_state(tutti_group *group, void *arg)
     trainer plain, zero;
 
     (void)arg;
-    CHECK_0(trainer_new(&plain, group, ADAM, false));
-    CHECK_0(trainer_new(&zero, group, ADAM, true));
+    CHECK_0(trainer_new(&plain, group, ADAM, 0));
     CHECK_0(train(&plain, group, 0, 1));
-    CHECK_0(train(&zero, group, 0, 1));
     whole = tutti_optim_state_bytes(plain.optim);
-    share = tutti_optim_state_bytes(zero.optim);
-    tails = tutti_reducer_n_buckets(tutti_ddp_reducer(zero.ddp)) * (size - 1) * 2 * sizeof(float);
-    CHECK(whole >= 2 * sizeof(float) * (size_t)tutti_module_count(plain.module));
-    CHECK(share >= whole / size && share <= whole / size + tails);
+    for (int stage = 1; stage <= MOST; stage++) {
+        CHECK_0(trainer_new(&zero, group, ADAM, stage));
+        CHECK_0(train(&zero, group, 0, 1));
+        share = tutti_optim_state_bytes(zero.optim);
+        tails =
+            tutti_reducer_n_buckets(tutti_ddp_reducer(zero.ddp)) * (size - 1) * 2 * sizeof(float);
+        CHECK(whole >= 2 * sizeof(float) * (size_t)tutti_module_count(plain.module));
+        CHECK(share >= whole / size && share <= whole / size + tails);
+        trainer_free(&zero);
+    }
     trainer_free(&plain);
-    trainer_free(&zero);
+    return 0;
+}
+
+/* Its pages: those of the shares, and at most four of each bucket, in which they begin or end, or the bucket does. */
+static int each_rank_holds_its_share_of_gradients(tutti_group *group, void *arg)
+{
+    const size_t size = (size_t)tutti_group_size(group), page = (size_t)sysconf(_SC_PAGESIZE);
+    trainer t;
+
+    (void)arg;
+    if (test_device().kind != TUTTI_CPU)
+        return 0;
+    CHECK_0(trainer_new_with(&t, group, ADAM, &(tutti_ddp_opts){.bucket_mb = 0.25, .zero = 2}));
+    for (int step = 0; step < 3; step++) {
+        const size_t whole = sizeof(float) * (size_t)tutti_module_count(t.module);
+        const tutti_reducer *r;
+
+        tutti_optim_zero_grad(t.optim);
+        tutti_ddp_pause(t.ddp); /* whole gradients */
+        CHECK_OK(backward(&t, salt_of(group, 100 + step)));
+        tutti_ddp_resume(t.ddp);
+        CHECK_OK(backward(&t, salt_of(group, step)));
+        CHECK_OK(tutti_clip_grad_norm(t.module, 0.05f, NULL));
+        CHECK_OK(tutti_optim_step(t.optim));
+        r = tutti_ddp_reducer(t.ddp);
+        CHECK(tutti__reducer_resident(r) <= whole / size + 4 * page * tutti_reducer_n_buckets(r));
+    }
+    trainer_free(&t);
+    return 0;
+}
+
+/* Frozen ones too. Between steps: the shares and what is of no share; in a step two or three buckets more. */
+static int each_rank_holds_its_share_of_parameters(tutti_group *group, void *arg)
+{
+    const size_t size = (size_t)tutti_group_size(group);
+    const tutti_ddp_opts opts = {.first_bucket_mb = 1e-2, .bucket_mb = 1e-2, .zero = 3};
+    size_t largest = 0, n, whole;
+    tutti_zero_stats s;
+    trainer t;
+
+    (void)arg;
+    if (test_device().kind != TUTTI_CPU)
+        return 0;
+    for (int frozen = 0; frozen < 2; frozen++) {
+        const char *digests[2] = {"", ""};
+        char ends[2][33];
+
+        for (int zero = 0; zero < 2; zero++) {
+            CHECK_0(trainer_new_frozen(&t, group, zero ? &opts : &(tutti_ddp_opts){0}, frozen));
+            CHECK_0(train(&t, group, 0, 3));
+            CHECK_0(digest_of(&t, group, ends[zero]));
+            digests[zero] = ends[zero];
+            if (!zero)
+                trainer_free(&t);
+        }
+        CHECK_TEXT(digests[1], digests[0]);
+        s = tutti_zero_get_stats(tutti_ddp_zero(t.ddp));
+        n = tutti_reducer_n_buckets(tutti_ddp_reducer(t.ddp)) + 8;
+        whole = sizeof(float) * (size_t)tutti_module_count(t.module);
+        for (size_t i = 0; i < tutti_module_n_parameters(t.module); i++) {
+            const size_t bytes = tutti__tensor_bytes(tutti_module_parameter(t.module, i));
+
+            largest = bytes > largest ? bytes : largest;
+        }
+        largest += 16 << 10; /* a bucket's limit and what was in it before */
+        CHECK(s.stage == 3 && s.parameter_bytes <= whole / size + n * 128);
+        CHECK(s.most_parameter_bytes <= s.parameter_bytes + 3 * largest);
+        CHECK((s.gathered_bytes > 0) == (size > 1));
+        trainer_free(&t);
+    }
+    return 0;
+}
+
+/* Another order of gathers than that of training, and none between. */
+static int evaluation_changes_nothing(tutti_group *group, void *arg)
+{
+    float x[PIXELS] = {0}, y[2][CLASSES];
+    trainer t[2];
+
+    (void)arg;
+    for (int k = 0; k < 2; k++) {
+        CHECK_0(trainer_new(&t[k], group, ADAM, k * MOST));
+        for (int step = 0; step < STEPS; step++) {
+            CHECK_0(train(&t[k], group, step, 1));
+            for (int i = 0; i < 2; i++) {
+                tutti_step_begin(t[k].cx, &(tutti_step_opts){.eval = true});
+                CHECK_OK(tutti_tensor_read(
+                    tutti_model_forward(
+                        t[k].model,
+                        tutti_input(t[k].cx,
+                                    (tutti_array){x, TUTTI_SHAPE(1, 1, SIDE, SIDE), TUTTI_F32})),
+                    y[k]));
+                tutti_step_end(t[k].cx);
+            }
+        }
+    }
+    CHECK(memcmp(y[0], y[1], sizeof y[0]) == 0);
+    CHECK_0(check_same_trained(&t[0], &t[1], group));
+    trainer_free(&t[0]);
+    trainer_free(&t[1]);
+    return 0;
+}
+
+/* Without consolidation; and what needs all parameters at once. */
+static int parameters_of_others_cannot_be_read(tutti_group *group, void *arg)
+{
+    float x[PIXELS * 256];
+    char digest[33];
+    tutti_flat flat;
+    trainer t;
+
+    (void)arg;
+    if (test_device().kind != TUTTI_CPU)
+        return 0;
+    CHECK_0(trainer_new(&t, group, ADAM, 3));
+    CHECK(tutti_tensor_read(tutti_module_parameter(t.module, 0), x) == TUTTI_ERR_STATE);
+    CHECK_TEXT(tutti_last_error(), "each rank has a share of it (zero 3)");
+    tutti_module_digest(t.module, digest);
+    CHECK(!digest[0]);
+    CHECK(tutti_module_flat(t.module, &flat) == TUTTI_ERR_STATE);
+    CHECK_0(train(&t, group, 0, 1));
+    tutti_optim_free(t.optim);
+    t.optim = NULL;
+    tutti_ddp_free(t.ddp);
+    t.ddp = NULL;
+    CHECK(tutti_module_status(t.module) == TUTTI_ERR_STATE);
+    CHECK_TEXT(tutti_last_error(), "their DDP is gone");
+    trainer_free(&t);
     return 0;
 }
 
@@ -180,8 +353,8 @@ static int accumulation_and_clipping_work_on_shares(tutti_group *group, void *ar
     trainer plain, zero, *both[] = {&plain, &zero};
 
     (void)arg;
-    CHECK_0(trainer_new(&plain, group, MOMENTUM, false));
-    CHECK_0(trainer_new(&zero, group, MOMENTUM, true));
+    CHECK_0(trainer_new(&plain, group, MOMENTUM, 0));
+    CHECK_0(trainer_new(&zero, group, MOMENTUM, MOST));
     for (int step = 0; step < STEPS; step++) {
         float norms[2];
 
@@ -213,7 +386,7 @@ static int the_scaler_skips_on_all_ranks(tutti_group *group, void *arg)
     bool stepped;
 
     (void)arg;
-    CHECK_0(trainer_new(&t, group, MOMENTUM, true));
+    CHECK_0(trainer_new(&t, group, MOMENTUM, MOST));
     CHECK_OK(tutti_scaler_new(&scaler, &(tutti_scaler_opts){.peers = tutti_group_peers(group)}));
     for (int step = 0; step < 3; step++) {
         tutti_optim_zero_grad(t.optim);
@@ -224,10 +397,10 @@ static int the_scaler_skips_on_all_ranks(tutti_group *group, void *arg)
                      &(float){INFINITY}, sizeof(float));
         tutti_ddp_resume(t.ddp);
         CHECK_OK(backward(&t, salt_of(group, 50 + step)));
-        tutti_module_digest(t.module, before);
+        CHECK_0(digest_of(&t, group, before));
         CHECK_OK(tutti_scaler_step(scaler, t.optim, &stepped));
         CHECK_OK(tutti_scaler_update(scaler));
-        tutti_module_digest(t.module, after);
+        CHECK_0(digest_of(&t, group, after));
         CHECK(stepped == (step != 1));
         CHECK((strcmp(before, after) == 0) == (step == 1));
     }
@@ -242,17 +415,19 @@ static int consolidated_state_can_be_loaded_again(tutti_group *group, void *arg)
     trainer t, other;
 
     (void)arg;
-    CHECK_0(trainer_new(&t, group, ADAM, true));
+    CHECK_0(trainer_new(&t, group, ADAM, MOST));
     CHECK_0(train(&t, group, 0, 3));
-    CHECK_OK(tutti_zero_consolidate(t.zero, t.optim, 0));
-    CHECK_0(trainer_new(&other, group, ADAM, true));
+    CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(t.ddp), t.optim, 0));
+    CHECK_0(trainer_new(&other, group, ADAM, MOST));
     for (size_t i = 0; i < tutti_module_n_parameters(t.module); i++) {
         tutti_tensor *p = tutti_module_parameter(t.module, i),
                      *q = tutti_module_parameter(other.module, i);
         size_t n = (size_t)tutti_shape_count(p->shape);
         float *x = calloc(n, sizeof *x);
 
-        CHECK_OK(tutti_tensor_read(p, x));
+        if (tutti_group_rank(group) == 0)
+            CHECK_OK(tutti_tensor_read(p, x));
+        CHECK_OK(tutti_broadcast(group, TUTTI_BUF(x, n, TUTTI_F32), 0, NULL));
         CHECK_OK(tutti_tensor_write(q, x));
         for (size_t k = 0; tutti_optim_state_name(t.optim, k); k++) {
             if (tutti_group_rank(group) == 0)
@@ -265,7 +440,7 @@ static int consolidated_state_can_be_loaded_again(tutti_group *group, void *arg)
     }
     CHECK_0(train(&t, group, 3, 2));
     CHECK_0(train(&other, group, 3, 2));
-    CHECK_0(check_same(t.module, other.module));
+    CHECK_0(check_same_trained(&t, &other, group));
     trainer_free(&t);
     trainer_free(&other);
     return 0;
@@ -273,16 +448,13 @@ static int consolidated_state_can_be_loaded_again(tutti_group *group, void *arg)
 
 static int misuse_is_told(tutti_group *group, void *arg)
 {
-    tutti_zero *second;
     trainer t;
 
     (void)arg;
-    CHECK_0(trainer_new(&t, group, SGD, true));
-    CHECK(tutti_zero_new(&second, t.ddp) == TUTTI_ERR_STATE);
-    CHECK(second == NULL);
+    CHECK_0(trainer_new(&t, group, SGD, MOST > 1 ? 2 : 1));
     CHECK(tutti_optim_step(t.optim) == TUTTI_ERR_STATE); /* nothing was averaged */
     CHECK_TEXT(tutti_last_error(), "no backward has averaged gradients");
-    CHECK(tutti_zero_consolidate(t.zero, t.optim, 99) == TUTTI_ERR_ARG);
+    CHECK(tutti_zero_consolidate(tutti_ddp_zero(t.ddp), t.optim, 99) == TUTTI_ERR_ARG);
     CHECK_OK(backward(&t, 1));
     /* Another rank may have failed in its second backward while this one still waits for the parameters. */
     CHECK(tutti_optim_step(t.optim) == TUTTI_OK || strstr(tutti_last_error(), "sharded already"));
@@ -310,13 +482,13 @@ static int optimizers_of_children_train_as_without_shares(tutti_group *group, vo
 
     (void)arg;
     for (int zero = 0; zero < 2; zero++) {
-        CHECK_0(trainer_new(&t[zero], group, SGD, zero));
+        CHECK_0(trainer_new(&t[zero], group, SGD, zero * MOST));
         CHECK_OK(optim_new(&optims[zero][0], t[zero].module->first_child, ADAM));
         CHECK_OK(optim_new(&optims[zero][1], t[zero].module->last_child, MOMENTUM));
         for (int step = 0; step < STEPS; step++)
             CHECK_0(train_children(&t[zero], optims[zero], group, step));
     }
-    CHECK_0(check_same(t[0].module, t[1].module));
+    CHECK_0(check_same_trained(&t[0], &t[1], group));
     /* no rank is in a step that the following error would end */
     CHECK_OK(tutti_barrier(group, NULL));
     tutti_optim_zero_grad(optims[1][0]); /* but not the other child's */
@@ -338,44 +510,22 @@ static int a_rank_with_other_hyper_parameters_is_named(tutti_group *group, void 
     char before[33], after[33], expected[128];
     trainer t;
 
-    CHECK_0(trainer_new(&t, group, MOMENTUM, true));
+    CHECK_0(trainer_new(&t, group, MOMENTUM, MOST));
     CHECK_0(train(&t, group, 0, 1));
     if (tutti_group_rank(group) == other)
         tutti_optim_set_lr(t.optim, 0.3f);
     tutti_optim_zero_grad(t.optim);
     CHECK_OK(backward(&t, salt_of(group, 1)));
-    tutti_module_digest(t.module, before);
+    CHECK_0(digest_of(&t, group, before));
     CHECK(tutti_optim_step(t.optim) == TUTTI_ERR_MISMATCH);
     snprintf(expected, sizeof expected, "is lr 0.1 of sgd on rank 0 but lr 0.3 of sgd on rank %d",
              other);
     CHECK_TEXT(tutti_last_error(), expected);
-    tutti_module_digest(t.module, after);
+    CHECK_0(digest_of(&t, group, after));
     CHECK_TEXT(after, before);
     tutti_optim_set_lr(t.optim, 0.1f); /* and the group stays usable */
     CHECK_OK(tutti_optim_step(t.optim));
     CHECK_0(train(&t, group, 2, 1));
-    trainer_free(&t);
-    return 0;
-}
-
-/* Without ZeRO, DDP averages all gradients again. */
-static int ddp_goes_on_after_zero(tutti_group *group, void *arg)
-{
-    trainer plain, t;
-
-    (void)arg;
-    CHECK_0(trainer_new(&plain, group, SGD, false));
-    CHECK_0(trainer_new(&t, group, SGD, true));
-    CHECK_0(train(&plain, group, 0, 2));
-    CHECK_0(train(&t, group, 0, 2));
-    tutti_optim_free(t.optim);
-    tutti_zero_free(t.zero);
-    t.zero = NULL;
-    CHECK_OK(optim_new(&t.optim, t.module, SGD));
-    CHECK_0(train(&plain, group, 2, 2));
-    CHECK_0(train(&t, group, 2, 2));
-    CHECK_0(check_same(plain.module, t.module));
-    trainer_free(&plain);
     trainer_free(&t);
     return 0;
 }
@@ -385,13 +535,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(run_all, shares_train_with_the_bits_of_the_whole),
         TEST(run_all, each_rank_holds_its_share_of_state),
+        TEST(run_all, each_rank_holds_its_share_of_gradients),
+        TEST(run_all, each_rank_holds_its_share_of_parameters),
+        TEST(run_all, evaluation_changes_nothing),
+        TEST(run_two, parameters_of_others_cannot_be_read),
         TEST(run_all, accumulation_and_clipping_work_on_shares),
         TEST(run_all, the_scaler_skips_on_all_ranks),
         TEST(run_all, consolidated_state_can_be_loaded_again),
         TEST(run_two, misuse_is_told),
         TEST(run_all, optimizers_of_children_train_as_without_shares),
         TEST(run_with_a_rank_that_differs, a_rank_with_other_hyper_parameters_is_named),
-        TEST(run_all, ddp_goes_on_after_zero),
         TEST(run_over_tcp, shares_train_with_the_bits_of_the_whole),
     };
 

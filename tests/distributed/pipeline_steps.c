@@ -215,7 +215,6 @@ static int trains_alike(tutti_group *world, void *arg)
     tutti_model *whole;
     tutti_pipeline *p;
     tutti_ddp *ddp = NULL, *whole_ddp = NULL;
-    tutti_zero *zero = NULL;
     tutti_optim *optim, *whole_optim;
     layout l;
     tutti_pipeline_step step = {.x = b->x, .loss = loss, .computed = computed, .self = &r};
@@ -230,11 +229,10 @@ static int trains_alike(tutti_group *world, void *arg)
     CHECK_OK(tutti_ctx_new(&r.cx, test_device(), &cx_opts));
     CHECK_OK(tutti_pipeline_new(&p, r.cx, l.pipeline, s->model, &o, &opts));
     if (l.data)
-        CHECK_OK(tutti_ddp_new(&ddp, tutti_model_module(tutti_pipeline_model(p)), l.data,
-                               &(tutti_ddp_opts){.bucket_mb = 1e-3, .first_bucket_mb = 1e-3}));
+        CHECK_OK(tutti_ddp_new(
+            &ddp, tutti_model_module(tutti_pipeline_model(p)), l.data,
+            &(tutti_ddp_opts){.bucket_mb = 1e-3, .first_bucket_mb = 1e-3, .zero = s->zero}));
     tutti_pipeline_set_ddp(p, ddp);
-    if (s->zero)
-        CHECK_OK(tutti_zero_new(&zero, ddp));
     CHECK_0(same(tutti_model_module(tutti_pipeline_model(p)), tutti_model_module(whole)));
     CHECK_OK(tutti_adamw_new(&optim, tutti_model_module(tutti_pipeline_model(p)), &adam));
     for (int k = 0; k < STEPS; k++) {
@@ -251,7 +249,6 @@ static int trains_alike(tutti_group *world, void *arg)
     }
     CHECK(r.computed == (tutti_pipeline_is_last(p) ? STEPS * s->micro_batches : 0));
     tutti_optim_free(optim);
-    tutti_zero_free(zero);
     tutti_ddp_free(ddp);
     tutti_pipeline_free(p);
     tutti_ctx_free(r.cx);

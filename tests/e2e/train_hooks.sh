@@ -39,5 +39,5 @@ same plain unused
 same plain static
 refused 2 'powersgd' "$TUTTI" train $mlp --comm-hook powersgdd
 refused 2 'start_step 1 with error feedback' "$TUTTI" train $mlp --comm-hook powersgd --powersgd-start 1
-refused 2 'comm_hook: zero=1 reduces gradients in its own way' "$TUTTI" train $mlp --comm-hook bf16 --zero 1
+refused 2 'comm_hook: zero reduces gradients in its own way' "$TUTTI" train $mlp --comm-hook bf16 --zero 1
 echo "hooks work"

@@ -21,7 +21,9 @@ for model in gpt2 llama vit; do
     train $model.2 -n 2 ${!model}
     train $model.t2 -n 2 --tensor 2 ${!model}
     train $model.4 -n 4 --tensor 2 ${!model} # two batches a step
+    train $model.s2 -n 2 --tensor 2 --sequence-parallel ${!model}
     alike $model.1 $model.t2 2e-6
+    alike $model.1 $model.s2 2e-6
     alike $model.2 $model.4 2e-6
 done
 says gpt2.t2 "^tensor 2: each layer is divided among 2 ranks; 1 batch a step$"
@@ -47,6 +49,9 @@ refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$
 refused 2 "kv_heads: llama: a layer has 1, which cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 $llama --kv-heads 1
 refused 2 "model mini_resnet has no plan by which its layers could be divided among ranks" "$TUTTI" train -n 2 --tensor 2
 refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor 2 --shards 2 $gpt2
+refused 2 "sequence_parallel: it divides tokens among the ranks of a layer; add --tensor T" "$TUTTI" train -n 2 --sequence-parallel $gpt2
+refused 2 "lora_dropout: with tensor=2" "$TUTTI" train -n 2 --tensor 2 $gpt2 --lora-rank 4 --lora-dropout 0.1
+refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
 refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2
 refused 1 "tensor: layers can be divided among ranks on the CPU only" "$TUTTI" train -n 2 --tensor 2 --device strict $gpt2
 

@@ -71,4 +71,4 @@ done
 refused 2 'rank 1: step 3 is not to my liking' "$TUTTI" run -n 2 ./hooks fail-update --run-dir failed
 refused 2 'the gradient of step 3 is not to my liking' ./hooks fail-gradients --run-dir failed
 refused 2 'step 3 is not to my liking' "$TUTTI" run -n 2 ./hooks fail-update --run-dir failed --shards 2
-refused 2 "zero: with 1 each rank has its share of the mean gradients, and the program's on_gradients needs all of them" ./hooks clip --zero 1
+refused 2 "zero: with it each rank has its share of the mean gradients, and the program's on_gradients needs all of them" ./hooks clip --zero 1

@@ -196,7 +196,6 @@ static int train(int place, void *arg)
     model_worker w = {.plan = arg, .place = place};
     network net;
     tutti_ddp *ddp;
-    tutti_zero *zero = NULL;
     tutti_optim *optim;
     tutti_ctx *cx;
     tutti_status status;
@@ -205,10 +204,8 @@ static int train(int place, void *arg)
     init(&net, cx);
     TUTTI_MUST(tutti_sgd_new(&optim, &net.base, &(tutti_sgd_opts){.lr = 0.05f, .momentum = 0.9f}));
     TUTTI_MUST(tutti_elastic_new(&w.e, &(tutti_elastic_opts){.shards = SHARDS}));
-    TUTTI_MUST(
-        tutti_elastic_keep_module(w.e, &net.base, &(tutti_ddp_opts){.check_replicas = 1}, &ddp));
-    if (in_shares)
-        TUTTI_MUST(tutti_zero_new(&zero, ddp));
+    TUTTI_MUST(tutti_elastic_keep_module(
+        w.e, &net.base, &(tutti_ddp_opts){.check_replicas = 1, .zero = in_shares}, &ddp));
     TUTTI_MUST(tutti_elastic_keep(w.e, &(tutti_elastic_part){.name = "deaths",
                                                              .regroup = bomb_regroup,
                                                              .state = bomb_state,
@@ -222,8 +219,7 @@ static int train(int place, void *arg)
         fprintf(stderr, "place %d: %s\n", place, tutti_last_error());
     else if (!tutti_elastic_left(w.e))
         w.plan->digests[atomic_fetch_add(&w.plan->n_digests, 1)] =
-            digest_in_turn(w.e, zero, &net, optim);
-    tutti_zero_free(zero);
+            digest_in_turn(w.e, tutti_ddp_zero(ddp), &net, optim);
     tutti_elastic_free(w.e);
     tutti_optim_free(optim);
     tutti_module_destroy(&net.base);

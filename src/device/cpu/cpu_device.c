@@ -30,6 +30,30 @@ static void cpu_free(tutti_device device, void *p)
     free(p);
 }
 
+static void *cpu_reserve(tutti_device device, size_t bytes)
+{
+    (void)device;
+    return tutti__memory_reserve(bytes);
+}
+
+static void cpu_unreserve(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    tutti__memory_unreserve(p, bytes);
+}
+
+static tutti_status cpu_back(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    return tutti__memory_back(p, bytes);
+}
+
+static void cpu_give_back(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    tutti__memory_give_back(p, bytes);
+}
+
 static void *cpu_host_alloc(tutti_device device, size_t bytes)
 {
     return cpu_alloc(device, bytes, false);
@@ -106,6 +130,10 @@ const tutti__device_ops tutti__cpu_ops = {
     .why = cpu_why,
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .reserve = cpu_reserve,
+    .unreserve = cpu_unreserve,
+    .back = cpu_back,
+    .give_back = cpu_give_back,
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_free,
     .stream_new = cpu_stream_new,

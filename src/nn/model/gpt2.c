@@ -53,11 +53,11 @@ static tutti_tensor *attention(gpt2_block *m, tutti_tensor *x)
 }
 
 /* x + what a branch of the block adds to it. */
-static tutti_tensor *add_branch(const gpt2_block *m, const tutti__projection *last, tutti_tensor *x,
+static tutti_tensor *add_branch(gpt2_block *m, const tutti__projection *last, tutti_tensor *x,
                                 tutti_tensor *y)
 {
     if (m->dropout > 0)
-        y = tutti_dropout(y, m->dropout);
+        y = tutti_parallel_dropout(&m->base, y, m->dropout);
     return tutti_add(x, last->base.hook && m->dropout == 0 ? y : tutti__last_read(y));
 }
 
@@ -139,7 +139,7 @@ static tutti_tensor *embed(tutti_module *module, tutti_tensor *x, int i)
     if (t < m->context)
         positions = tutti_narrow(positions, 0, tutti__kv_cache_length(module->cx), t);
     x = tutti_add(tutti_embedding_forward(&m->wte, x), positions);
-    return tutti__model_dropout(m->dropout, x);
+    return tutti_parallel_tokens(module, tutti__model_dropout(m->dropout, x));
 }
 
 static tutti_tensor *run_block(tutti_module *module, tutti_tensor *x, int i)
@@ -227,7 +227,8 @@ static const tutti_parallel_rule plan[] = {
     {.name = "transformer.wte,lm_head", .how = TUTTI_PARALLEL_VOCABULARY},
     {.name = "transformer.h.*.attn.c_attn", .how = TUTTI_PARALLEL_COLUMNS, .parts = 3},
     {.name = "transformer.h.*.mlp.c_fc", .how = TUTTI_PARALLEL_COLUMNS},
-    {.name = "transformer.h.*.c_proj", .how = TUTTI_PARALLEL_ROWS}};
+    {.name = "transformer.h.*.c_proj", .how = TUTTI_PARALLEL_ROWS},
+    {.name = "transformer.*ln_?", .how = TUTTI_PARALLEL_TOKENS}};
 
 #define PLAN  .plan = plan, .n_plan = TUTTI__COUNT_OF(plan)
 #define SIZES (TUTTI_MODEL_TOKENS | TUTTI_MODEL_CONTEXT | TUTTI_MODEL_RECOMPUTE)

@@ -55,7 +55,7 @@ static tutti_tensor *attention(llama_layer *m, tutti_tensor *x)
     tutti_rope_opts rope = m->model->rope;
     tutti_tensor *q, *k, *v;
 
-    x = tutti__parallel_input(x, m->q_proj.weight); /* once for all three */
+    x = tutti__parallel_shared_input(x, m->q_proj.weight);
     q = tutti_linear_forward(&m->q_proj, x);
     k = tutti_linear_forward(&m->k_proj, x);
     v = tutti_linear_forward(&m->v_proj, x);
@@ -68,11 +68,12 @@ static tutti_tensor *attention(llama_layer *m, tutti_tensor *x)
 }
 
 /* x + what a branch of the layer, whose last part is `last`, adds to it. */
-static tutti_tensor *add_branch(const llama_layer *m, const tutti_linear *last, tutti_tensor *x,
+static tutti_tensor *add_branch(llama_layer *m, const tutti_linear *last, tutti_tensor *x,
                                 tutti_tensor *y)
 {
     if (m->model->dropout > 0)
-        return tutti_add(x, tutti__last_read(tutti_dropout(y, m->model->dropout)));
+        return tutti_add(x,
+                         tutti__last_read(tutti_parallel_dropout(&m->base, y, m->model->dropout)));
     return tutti_add(x, last->base.hook ? y : tutti__last_read(y));
 }
 
@@ -83,7 +84,7 @@ static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)
 
     x = add_branch(m, &m->o_proj, x, y);
     y = tutti_norm_forward(&m->post_attention_layernorm, x);
-    y = tutti__parallel_input(y, m->gate_proj.weight);
+    y = tutti__parallel_shared_input(y, m->gate_proj.weight);
     gate = tutti_silu(tutti_linear_forward(&m->gate_proj, y));
     y = tutti_mul(gate, tutti_linear_forward(&m->up_proj, y));
     return add_branch(m, &m->down_proj, x, tutti_linear_forward(&m->down_proj, y));
@@ -202,7 +203,7 @@ static tutti_tensor *embed(tutti_module *module, tutti_tensor *x, int i)
     (void)i;
     if (!tutti__language_input_fits(module, x, m->sizes.context, &bad))
         return bad;
-    return tutti_embedding_forward(&m->embed_tokens, x);
+    return tutti_parallel_tokens(module, tutti_embedding_forward(&m->embed_tokens, x));
 }
 
 static tutti_tensor *run_layer(tutti_module *module, tutti_tensor *x, int i)
@@ -248,7 +249,8 @@ static const tutti_parallel_rule plan[] = {
     {.name = "model.embed_tokens,lm_head", .how = TUTTI_PARALLEL_VOCABULARY},
     {.name = "model.layers.*.self_attn.o_proj,model.layers.*.mlp.down_proj",
      .how = TUTTI_PARALLEL_ROWS},
-    {.name = "model.layers.*_proj", .how = TUTTI_PARALLEL_COLUMNS}};
+    {.name = "model.layers.*_proj", .how = TUTTI_PARALLEL_COLUMNS},
+    {.name = "model.layers.*norm,model.norm", .how = TUTTI_PARALLEL_TOKENS}};
 
 const tutti_model_kind tutti__model_llama = {
     .name = "llama",

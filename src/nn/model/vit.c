@@ -165,7 +165,7 @@ static tutti_tensor *embed(tutti_module *module, tutti_tensor *x, int i)
     rows = tutti_transpose(tutti_reshape(rows, TUTTI_SHAPE(n, shape.d[1], -1)), 1, 2);
     rows = tutti_cat((tutti_tensor *[]){tutti_expand(m->class_token, TUTTI_SHAPE(n, 1, -1)), rows},
                      2, 1);
-    return tutti_add(rows, m->positions);
+    return tutti_parallel_tokens(module, tutti_add(rows, m->positions));
 }
 
 static tutti_tensor *run_layer(tutti_module *module, tutti_tensor *x, int i)
@@ -178,7 +178,8 @@ static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
     vit *m = (vit *)module;
 
     (void)i;
-    x = tutti_select(tutti_norm_forward(&m->ln, x), 1, 0);
+    x = tutti_parallel_whole(module, tutti_norm_forward(&m->ln, x));
+    x = tutti_select(x, 1, 0);
     return tutti_linear_forward(&m->head, tutti__model_dropout(m->dropout, x));
 }
 
@@ -223,7 +224,8 @@ static const tutti_parallel_rule plan[] = {
      .parts = 3},
     {.name = "encoder.layers.*.self_attention.out_proj", .how = TUTTI_PARALLEL_ROWS},
     {.name = "encoder.layers.*.mlp.0", .how = TUTTI_PARALLEL_COLUMNS},
-    {.name = "encoder.layers.*.mlp.3", .how = TUTTI_PARALLEL_ROWS}};
+    {.name = "encoder.layers.*.mlp.3", .how = TUTTI_PARALLEL_ROWS},
+    {.name = "encoder.layers.*.ln_?,encoder.ln", .how = TUTTI_PARALLEL_TOKENS}};
 
 const tutti_model_kind tutti__model_vit = {
     .name = "vit",

@@ -102,7 +102,7 @@ static tutti_status sum_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtyp
     return TUTTI_OK;
 }
 
-static void add_bias(tutti_tensor *y, const tutti_tensor *bias)
+void tutti__peers_add_bias(tutti_tensor *y, const tutti_tensor *bias)
 {
     const int64_t width = bias->shape.d[0], rows = tutti_shape_count(y->shape) / width;
     const float *b = bias->data;
@@ -128,7 +128,7 @@ static tutti_status sum_forward(tutti__node *n)
     TUTTI_TRY(copy_of(n->dst, n->src[0]));
     TUTTI_TRY(tutti__peers_add_up(peers_of(n), n->dst));
     if (n->src[1])
-        add_bias(n->dst, n->src[1]);
+        tutti__peers_add_bias(n->dst, n->src[1]);
     return TUTTI_OK;
 }
 

@@ -26,6 +26,9 @@ tutti_tensor *tutti__peers_rows(tutti_tensor *x, const int64_t *place, tutti_sha
 /* t, which has memory of its own, row-major, becomes its sum over all ranks. */
 tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t);
 
+/* y [..,D], row-major, += bias [D] */
+void tutti__peers_add_bias(tutti_tensor *y, const tutti_tensor *bias);
+
 /* Part `index` of n elements among `count` ranks, in torch.chunk's sizes: *begin_p, and how many. */
 static inline int64_t tutti__chunk(int64_t n, int count, int index, int64_t *begin_p)
 {

@@ -52,6 +52,8 @@ tutti_status tutti__reshape_forward(tutti__node *n)
     n->dst->data = (void *)p;
     n->dst->shared = p == n->src[0]->data;
     if (n->dst->shared)
+        n->dst->viewed = n->src[0]->parameter ? n->src[0] : n->src[0]->viewed;
+    if (n->dst->shared)
         n->src[0]->lazy = NULL; /* its memory is needed as long as the view */
     if (n->dst->dtype == TUTTI_I64)
         n->dst->host = n->src[0]->host;

@@ -132,6 +132,8 @@ static tutti_status compute_logits(tutti_tensor *t)
     tutti_status status;
 
     TUTTI_TRY(tutti__tensor_compute(x));
+    TUTTI_TRY(tutti__tensor_need(l->of.weight, false));
+    TUTTI_TRY(tutti__tensor_need(l->of.bias, false));
     TUTTI_TRY(tutti__kernels_of(t->cx, t->dtype, &t->cx->kernels));
     status = l->of.divided ? compute_divided(t, x, &l->of)
                            : tutti__linear_into(t, x, l->of.weight, l->of.bias);

@@ -80,8 +80,16 @@ static tutti_status check_layout(const tutti__train_config *c, const tutti__part
     const char *name = c->pipeline > 1 ? "pipeline" : "tensor";
 
     TUTTI_TRY(check_pipeline(c, parts));
+    if (c->tensor == 1 && c->sequence_parallel)
+        return tutti__fail(TUTTI_ERR_ARG, "sequence_parallel: it divides tokens among the "
+                                          "ranks of a layer; add --tensor T");
     if (c->tensor == 1 && c->pipeline == 1)
         return TUTTI_OK;
+    if (c->lora_dropout > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "lora_dropout: with tensor=%lld ranks have parts of an adapter's input, "
+                           "which dropout does not tell apart; use lora_dropout=0 or tensor=1",
+                           (long long)c->tensor);
     if (c->shards > 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: with shards any rank computes any shard alone, and %s=%lld divides "
@@ -161,8 +169,14 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     TUTTI_TRY(check_lora(c));
     if (c->zero && c->shards == 0 && parts->own.hooks && parts->own.hooks->on_gradients)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "zero: with 1 each rank has its share of the mean gradients, and the "
+                           "zero: with it each rank has its share of the mean gradients, and the "
                            "program's on_gradients needs all of them; use zero=0, or shards");
+    if (c->zero == 3 && c->shards == 0 && (c->ema > 0 || c->histograms))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "zero: with 3 each rank has its share of the weights, and %s needs all of "
+            "them; use zero=2, or leave %s out",
+            c->ema > 0 ? "ema" : "histograms", c->ema > 0 ? "ema" : "histograms");
     if (c->ema == 1)
         return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
                                           "below 1, as 0.999, or 0 for none");
@@ -174,7 +188,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     if (c->prometheus[0])
         TUTTI_TRY(tutti__output_check("prometheus:", c->prometheus));
     if (c->zero && strcmp(c->comm_hook, "none") != 0)
-        return tutti__fail(TUTTI_ERR_ARG, "comm_hook: zero=1 reduces gradients in its own way; use "
+        return tutti__fail(TUTTI_ERR_ARG, "comm_hook: zero reduces gradients in its own way; use "
                                           "comm_hook=none or zero=0");
     if (strcmp(c->backend, "nccl") == 0 &&
         (strcmp(c->device, "cpu") == 0 || strcmp(c->device, "strict") == 0))

@@ -92,7 +92,7 @@ static tutti_status check_optimizer(const tutti__train_config *c)
     if (c->zero && tutti__word_in("lamb muon", o))
         return tutti__fail(
             TUTTI_ERR_ARG,
-            "zero: optimizer=%s updates whole parameters, which zero=1 divides over "
+            "zero: optimizer=%s updates whole parameters, which zero divides over "
             "the ranks; use zero=0, or optimizer=sgd, adam, adamw, rmsprop or adagrad",
             o);
     if (c->tensor > 1 && tutti__word_in("lamb muon", o))

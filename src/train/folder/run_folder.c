@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/state.h"
+#include "checkpoint/weights_parts.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <tutti/checkpoint.h>
 #include <unistd.h>
 
 enum { MAX_PENDING = 16 << 20 };
@@ -100,11 +100,24 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 /* ---- An earlier run, moved aside ---- */
 
 /* All files of a run. */
-static const char *const run_files[] = {
-    "config.json",     "metrics.jsonl",      "summary.json", "model.safetensors",
-    "ema.safetensors", "checkpoints",        "trace",        "tensorboard",
-    "wandb",           "metrics.prom",       "report.html",  "lr_find.json",
-    "tokenizer.json",  "tokenizer.tiktoken", "vocab.json",   "merges.txt"};
+static const char *const run_files[] = {"config.json",
+                                        "metrics.jsonl",
+                                        "summary.json",
+                                        "model.safetensors",
+                                        "ema.safetensors",
+                                        "checkpoints",
+                                        "trace",
+                                        "tensorboard",
+                                        "wandb",
+                                        "metrics.prom",
+                                        "report.html",
+                                        "lr_find.json",
+                                        "tokenizer.json",
+                                        "tokenizer.tiktoken",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "model.safetensors.index.json",
+                                        "ema.safetensors.index.json"};
 
 static tutti_status move_files(const char *from_dir, const char *to_dir)
 {
@@ -123,7 +136,7 @@ static tutti_status move_files(const char *from_dir, const char *to_dir)
                                      "folder with --run-dir",
                                      from, to);
     }
-    return TUTTI_OK;
+    return tutti__run_folder_move_parts(from_dir, to_dir);
 }
 
 /* Moves it to earlier-1, or the first such name that is free, in one rename: until then everything is in earlier.tmp, by which
@@ -338,7 +351,7 @@ static bool is_worth_keeping(const tutti__run_folder *folder)
     struct stat st;
     size_t n = 0;
 
-    if (file_path(folder, "model.safetensors", path) == TUTTI_OK && lstat(path, &st) == 0 &&
+    if (tutti__tensor_files_path(folder->path, "model", path) && lstat(path, &st) == 0 &&
         (S_ISREG(st.st_mode) || (stat(path, &st) == 0 && S_ISREG(st.st_mode))))
         return true;
     if (tutti__run_folder_checkpoints(folder, path) == TUTTI_OK &&
@@ -657,33 +670,4 @@ tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tu
     free(times);
     free(matrix);
     return status;
-}
-
-tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const char *name,
-                                       const tutti_module *m)
-{
-    char path[4096];
-
-    TUTTI_TRY(file_path(folder, name, path));
-    return tutti_module_save(m, path);
-}
-
-tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, const char *name,
-                                            uint64_t step)
-{
-    char path[4096], temporary[4096 + 16], dir[4096], checkpoint[TUTTI__CHECKPOINT_PATH],
-        weights[TUTTI__CHECKPOINT_PATH + 32];
-    struct stat st;
-
-    TUTTI_TRY(file_path(folder, name, path));
-    snprintf(temporary, sizeof temporary, "%s.link.tmp", path);
-    TUTTI_TRY(tutti__run_folder_checkpoints(folder, dir));
-    TUTTI_TRY(tutti__checkpoint_path(dir, step, checkpoint));
-    snprintf(weights, sizeof weights, "%s/%s", checkpoint, name);
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return tutti__fail(TUTTI_ERR_IO, "%s is not a regular file", path);
-    unlink(temporary);
-    if (link(weights, temporary) != 0 || rename(temporary, path) != 0)
-        return tutti__fail_errno(errno, "cannot make the link %s", path);
-    return TUTTI_OK;
 }

@@ -74,6 +74,11 @@ tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const ch
 /* Makes `name` a hard link to the file in the checkpoint of `step`, which needs no space. */
 tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, const char *name,
                                             uint64_t step);
+/* The same for all parts of STEM ("model") there, and their index, if ranks have written parts. */
+tutti_status tutti__run_folder_link_parts(const tutti__run_folder *folder, const char *stem,
+                                          uint64_t step);
+/* Moves the parts of an earlier run. */
+tutti_status tutti__run_folder_move_parts(const char *from_dir, const char *to_dir);
 void tutti__run_folder_close(tutti__run_folder *folder);
 /* Closes it, and removes what opening and beginning have made: its files if it was blank, and folders that were made and are
  * empty again. An earlier run that was moved aside comes back, and then aside is "". Nothing of another owner is touched. Not if it

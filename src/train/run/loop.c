@@ -1,6 +1,7 @@
 /* loop.c -- the loop of all runs: what the plan says is next, is done.   SPDX-License-Identifier: MIT */
 #include "data/loader.h"
 #include "ddp/ddp.h"
+#include "ddp/pieces.h"
 #include "train/run/run.h"
 
 /* ---- A step ----------------------------------------------------------------------------------------------------- */
@@ -71,6 +72,17 @@ static tutti_status save(tutti__train_run *run)
     return TUTTI_OK;
 }
 
+/* Those of a model of which no rank has all: by all of them. */
+static tutti_status find_digests(tutti__train_run *run)
+{
+    tutti__session *s = &run->session;
+
+    if (!tutti__session_divides_model(s))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__digest_together(s->module, NULL, s->group, run->digests[0]));
+    return s->ema ? tutti__digest_together(s->module, s->ema, s->group, run->digests[1]) : TUTTI_OK;
+}
+
 static tutti_status finish(tutti__train_run *run)
 {
     const tutti__saving *saving = &run->saving;
@@ -81,6 +93,7 @@ static tutti_status finish(tutti__train_run *run)
         status = tutti__fail_again(saving->failure, saving->unsaved);
     TUTTI_TRY(run->kind->agree(run, status));
     TUTTI_TRY(run->kind->check(run));
+    TUTTI_TRY(find_digests(run));
     TUTTI_TRY(run->kind->agree(run, tutti__run_has_folder(run) ? tutti__run_write_results(run)
                                                                : tutti__run_check_folder(run)));
     run->position.ended = true;

@@ -103,7 +103,7 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
     const tutti__train_config *c = run->session.config;
     tutti_status status;
 
-    if (run->resume.found || (tutti__session_data_rank(&run->session) != 0 && !starts_anew(run)))
+    if (run->resume.found || (run->session.rank != 0 && !starts_anew(run)))
         return TUTTI_OK;
     if (c->init[0])
         TUTTI_TRY(load_weights(run));
@@ -114,6 +114,16 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
         return tutti__fail(status, "lora_init: %s", tutti_last_error());
     tutti__progress_say(&run->progress, "lora_init: adapters from %s", c->lora_init);
     return TUTTI_OK;
+}
+
+tutti_status tutti__run_load_stage(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+
+    if (!s->pipeline || !s->config->init[0] || run->resume.found || s->rank == 0 ||
+        starts_anew(run))
+        return TUTTI_OK;
+    return load_weights(run);
 }
 
 tutti_status tutti__run_point_best(tutti__train_run *run)

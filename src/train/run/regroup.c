@@ -62,8 +62,7 @@ static tutti_status keep_all(tutti__train_run *run)
         return TUTTI_OK;
     opts.n_counters = TUTTI__N_COUNTERS;
     TUTTI_TRY(tutti_elastic_keep_module(s->elastic, s->module, &opts, &s->ddp));
-    if (s->config->zero)
-        TUTTI_TRY(tutti_zero_new(&s->zero, s->ddp));
+    s->zero = tutti_ddp_zero(s->ddp);
     TUTTI_TRY(tutti__session_open_optimizer(s, run->plan.schedule.warmup_steps));
     TUTTI_TRY(tutti_elastic_keep_optim(s->elastic, s->optim));
     return s->ema ? tutti_elastic_keep_ema(s->elastic, s->ema) : TUTTI_OK;

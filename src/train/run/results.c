@@ -50,6 +50,19 @@ static void print_rate(tutti__train_run *run, const tutti__summary *s)
         print_row(run, name, rate, mfu);
 }
 
+/* What rank 0 has; parameters: the most at a time. */
+static void print_zero(tutti__train_run *run)
+{
+    const tutti_zero_stats z = tutti_zero_get_stats(run->session.zero);
+
+    print_value(run, "MiB of state, rank", "%.2f",
+                (double)tutti_optim_state_bytes(run->session.optim) / 1048576);
+    if (z.stage >= 2)
+        print_value(run, "MiB of gradients", "%.2f", (double)z.gradient_bytes / 1048576);
+    if (z.stage == 3)
+        print_value(run, "MiB of weights", "%.2f", (double)z.most_parameter_bytes / 1048576);
+}
+
 static void print_figures(tutti__train_run *run, const tutti__summary *s)
 {
     char rate[24], best[64];
@@ -79,8 +92,7 @@ static void print_figures(tutti__train_run *run, const tutti__summary *s)
         print_value(run, "skipped steps", "%llu", (unsigned long long)run->position.skipped_steps);
     }
     if (run->session.zero)
-        print_value(run, "MiB of state, rank", "%.2f",
-                    (double)tutti_optim_state_bytes(run->session.optim) / 1048576);
+        print_zero(run);
     if (strcmp(run->session.config->comm_hook, "none") != 0 && s->gradient_bytes > 0)
         print_value(run, "on the wire", "%.1f %%",
                     100 * (double)s->wire_bytes / (double)s->gradient_bytes);

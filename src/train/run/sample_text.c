@@ -86,6 +86,14 @@ void tutti__run_sample(tutti__train_run *run)
 
     if (!s->task.kind->is_language_modeling || s->config->sample_tokens == 0 || s->mesh)
         return;
+    if (s->zero && s->config->zero == 3 && s->shards == 0) { /* it cannot gather parameters alone */
+        if (!run->no_sample)
+            tutti_log(TUTTI_LOG_INFO, "train",
+                      "no sample texts: with zero=3 each rank has a share of "
+                      "the weights; tutti generate writes from a checkpoint");
+        run->no_sample = true;
+        return;
+    }
     if (!sampler) {
         sampler = run->sampler = tutti__alloc(sizeof *sampler);
         if (!sampler)

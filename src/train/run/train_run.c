@@ -104,7 +104,9 @@ static void fill_in(const tutti__train_run *run, tutti_status status, tutti_trai
     result->seconds = tutti__totals_seconds(&run->totals);
     if (module && tutti_module_status(module) == TUTTI_OK) {
         result->parameters = tutti__session_n_parameters(&run->session);
-        if (status == TUTTI_OK)
+        if (status == TUTTI_OK && run->digests[0][0])
+            strcpy(result->parameter_digest, run->digests[0]);
+        else if (status == TUTTI_OK)
             tutti_module_digest(module, result->parameter_digest);
     }
 }

@@ -44,7 +44,10 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
     }
     if (run->session.module && tutti_module_status(run->session.module) == TUTTI_OK) {
         s->parameters = tutti__session_n_parameters(&run->session);
-        tutti_module_digest(run->session.module, digests[0]);
+        if (run->digests[0][0])
+            strcpy(digests[0], run->digests[0]);
+        else
+            tutti_module_digest(run->session.module, digests[0]);
         s->parameter_digest = digests[0];
         if (!*digests[0]) /* the weights are complete all the same */
             tutti_log(TUTTI_LOG_WARN, "train", "summary.json lacks parameter_digest: %s",
@@ -104,6 +107,27 @@ static bool write_weights(tutti__train_run *run, const char *name, shortfall *no
     else
         note(notes, "%s", reason);
     return saved;
+}
+
+/* Of a model of which no rank has all: whether its parts, which the last checkpoint has, are in the run folder. */
+static bool link_parts(tutti__train_run *run, const char *stem, shortfall *notes)
+{
+    if (run->saving.n == 0 || run->saving.unsaved[0]) {
+        note(notes, "no rank has all of the weights, and they are not saved");
+        return false;
+    }
+    if (tutti__run_folder_link_parts(&run->folder, stem, run->position.at.step) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "train", "%s: the weights are in %s/checkpoints/step-%08llu",
+                  tutti_last_error(), run->folder.path, (unsigned long long)run->position.at.step);
+    return true;
+}
+
+static bool write_divided(tutti__train_run *run, shortfall *notes, char ema_digest[33])
+{
+    const bool kept = link_parts(run, "model", notes);
+
+    strcpy(ema_digest, run->digests[1]);
+    return (!run->session.ema || link_parts(run, "ema", notes)) && kept;
 }
 
 /* Of the averages: whether they are saved. ema_digest: "" if it is not known. */
@@ -194,8 +218,13 @@ tutti_status tutti__run_write_results(tutti__train_run *run)
         return TUTTI_OK;
     if (run->saving.unsaved[0])
         note(&notes, "%s", run->saving.unsaved);
-    kept = run->session.config->lr_find || write_weights(run, "model.safetensors", &notes);
-    kept = write_average(run, &notes, ema_digest) && kept;
+    kept = run->session.config->lr_find;
+    if (tutti__session_divides_model(&run->session))
+        kept = write_divided(run, &notes, ema_digest) || kept;
+    else {
+        kept = kept || write_weights(run, "model.safetensors", &notes);
+        kept = write_average(run, &notes, ema_digest) && kept;
+    }
     lacks = notes.n > 0;
     make_summary(run,
                  !kept                        ? "failed"

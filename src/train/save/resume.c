@@ -3,6 +3,7 @@
 
 #include "base/terminal.h"
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/divided_load.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/optim_load.h"
 #include "checkpoint/safetensors.h"
@@ -10,6 +11,7 @@
 #include "comm/comm.h"
 #include "data/dataset.h"
 #include "nn/nn.h"
+#include "optim/ema.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
 
@@ -138,22 +140,39 @@ static int shares_then(const tutti__resume *r)
     return shards > 0 ? shards : tutti__resume_ranks_then(r);
 }
 
+/* Of a divided model no rank reads more than its part, when there is a layout; until then it is only checked. */
+static tutti_status check_divided(const tutti__resume *r, const char *folder)
+{
+    const tutti_module *m = r->session->module;
+    const bool average =
+        r->session->config->ema > 0 && json_is_object(json_object_get(r->state, "ema"));
+
+    TUTTI_TRY(tutti__divided_check(m, folder, "model",
+                                   json_string_value(json_object_get(r->state, "model_digest"))));
+    return average
+               ? tutti__divided_check(m, folder, "ema",
+                                      json_string_value(json_object_get(r->state, "ema_digest")))
+               : TUTTI_OK;
+}
+
 static tutti_status read_files(tutti__resume *r, const char *folder)
 {
+    const bool divided = tutti__session_divides_model(r->session);
     tutti__snapshot model = {.n = 0};
     tutti_status status =
-        tutti__checkpoint_read_model(&model, r->session->module, folder, r->state);
+        divided ? check_divided(r, folder)
+                : tutti__checkpoint_read_model(&model, r->session->module, folder, r->state);
 
     if (status == TUTTI_OK)
         status = tutti__session_is_divided(r->session)
                      ? tutti__optim_file_check(&r->optim, r->session->module, folder)
                      : tutti__optim_block_read(&r->optim, r->session->module, folder);
-    if (status == TUTTI_OK && r->session->config->ema > 0)
+    if (status == TUTTI_OK && !divided && r->session->config->ema > 0)
         status = tutti__checkpoint_read_ema(&r->ema, r->session->module, folder, r->state,
                                             &r->ema_updates);
     if (status == TUTTI_OK)
         status = tutti__resume_check_hook(r, folder);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && !divided)
         status = tutti__snapshot_put(&model, r->session->module);
     tutti__snapshot_free(&model);
     return status;
@@ -487,6 +506,13 @@ static tutti_status apply_scaler(tutti__resume *r)
     return TUTTI_OK;
 }
 
+static const char *digest_of(const tutti__resume *r)
+{
+    const char *digest = json_string_value(json_object_get(r->state, "digest"));
+
+    return digest ? digest : "";
+}
+
 static tutti_status check_optimizer(const tutti__resume *r)
 {
     char path[TUTTI__CHECKPOINT_PATH + 32];
@@ -495,17 +521,32 @@ static tutti_status check_optimizer(const tutti__resume *r)
     return tutti__optim_block_fits(&r->optim, r->session->optim, path);
 }
 
-/* If the layout divides it, each rank reads its part in the first step, which makes the layout. */
+/* Each rank reads its part of the optimizer's state: in the first step, which makes the layout. */
 static tutti_status apply_divided(tutti__resume *r)
 {
-    const char *digest = json_string_value(json_object_get(r->state, "digest"));
-
     TUTTI_TRY(tutti__group_agree(r->session->group,
                                  r->session->rank == 0 ? check_optimizer(r) : TUTTI_OK));
-    TUTTI_TRY(
-        tutti_broadcast(r->session->group, TUTTI_BUF(r->path, sizeof r->path, TUTTI_U8), 0, NULL));
     return tutti__optim_load_later(r->session->optim, r->session->module, r->session->group,
-                                   r->path, digest ? digest : "");
+                                   r->path, digest_of(r));
+}
+
+/* And its part of the model, and of the averages. */
+static tutti_status apply_model(tutti__resume *r)
+{
+    tutti__session *s = r->session;
+    const json_t *updates = json_object_get(json_object_get(r->state, "ema"), "updates");
+
+    if (!tutti__session_is_divided(s))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(r->path, sizeof r->path, TUTTI_U8), 0, NULL));
+    if (!tutti__session_divides_model(s))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__divided_load(s->module, NULL, s->group, r->path, "model", digest_of(r)));
+    if (!s->ema || !updates)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__group_agree(s->group, tutti__ema_prepare(s->ema)));
+    TUTTI_TRY(tutti__divided_load(s->module, s->ema, s->group, r->path, "ema", digest_of(r)));
+    return tutti_ema_set_updates(s->ema, (uint64_t)json_integer_value(updates));
 }
 
 static tutti_status apply_optimizer(tutti__resume *r)
@@ -533,7 +574,7 @@ static tutti_status apply_ema(tutti__resume *r)
     int64_t head[2] = {r->ema.n > 0, (int64_t)r->ema_updates};
     tutti_status status = TUTTI_OK;
 
-    if (!s->ema)
+    if (!s->ema || tutti__session_divides_model(s))
         return TUTTI_OK;
     TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(head, 2, TUTTI_I64), 0, NULL));
     if (!head[0])
@@ -623,6 +664,7 @@ tutti_status tutti__resume_apply(tutti__resume *r)
         return TUTTI_OK;
     apply_state(r);
     TUTTI_TRY(apply_scaler(r));
+    TUTTI_TRY(apply_model(r));
     TUTTI_TRY(apply_optimizer(r));
     TUTTI_TRY(apply_ema(r));
     return tutti__resume_apply_hook(r);

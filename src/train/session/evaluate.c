@@ -169,6 +169,34 @@ static bool next_batch(tutti__session *s, size_t round, tutti_batch *batch)
     return tutti_loader_take(s->data.test_loader, here / shards, (int)(here % shards), batch);
 }
 
+/* With zero 3 all ranks gather the parameters of each forward pass together: those with less samples in a round compute zeros as often
+ * as the others compute samples. */
+static tutti_status keep_up(tutti__session *s, size_t round, size_t n, room *samples)
+{
+    const size_t size = (size_t)s->size, batch = (size_t)s->config->batch_size;
+    const size_t share = (tutti_dataset_describe(s->data.test).count + size - 1) / size;
+    const size_t most = share - round * batch < batch ? share - round * batch : batch;
+    const size_t at_once = samples_at_once(s), passes = (most + at_once - 1) / at_once;
+    tutti_array x = tutti__dataset_array(
+        s->data.test, 0, (int64_t)at_once,
+        tutti__dataset_has_images(s->data.test) ? s->parts->model->channels : 0);
+    const size_t bytes = (size_t)tutti_shape_count(x.shape) * tutti_dtype_size(x.dtype);
+    tutti_status status = TUTTI_OK;
+    tutti_tensor *y;
+
+    for (size_t k = (n + at_once - 1) / at_once; k < passes && status == TUTTI_OK; k++) {
+        TUTTI_TRY(make_room(samples, bytes));
+        memset(samples->p, 0, bytes);
+        x.p = samples->p;
+        tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
+        status = tutti__session_forward(s, x, &y);
+        if (status == TUTTI_OK)
+            status = tutti_tensor_status(y);
+        tutti_step_end(s->cx);
+    }
+    return status;
+}
+
 /* One round, with a batch or, at the end, without. */
 static tutti_status do_round(tutti__session *s, const tutti__evaluation *e, size_t round,
                              bool *more_p, rooms *memory)
@@ -181,6 +209,8 @@ static tutti_status do_round(tutti__session *s, const tutti__evaluation *e, size
         TUTTI_TRY(tutti_loader_status(s->data.test_loader));
     else
         status = compute_parts(s, e, &batch, memory);
+    if (status == TUTTI_OK && s->zero && s->config->zero == 3 && s->shards == 0)
+        status = keep_up(s, round, *more_p ? batch.n : 0, &memory->samples);
     if (status == TUTTI_OK && e->rows)
         status = e->rows(e->user, round, *more_p ? &batch : NULL, memory->outputs.p);
     return status;

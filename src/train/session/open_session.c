@@ -301,6 +301,7 @@ static tutti_status divide_layers(tutti__session *s, tutti_device device, tutti_
                            "device=cpu or tensor=1");
     s->tensor = tutti_group_peers(tutti_mesh_group(s->mesh, "tensor"));
     opts->parallel = &s->tensor;
+    opts->parallel_tokens = s->config->sequence_parallel;
     return TUTTI_OK;
 }
 
@@ -314,8 +315,10 @@ tutti_status tutti__session_open_model(tutti__session *s)
         kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
     tutti_llama_opts llama;
     tutti_model_opts model_opts = tutti__config_model_opts(c, kind, &llama);
-    tutti_ctx_opts ctx_opts = {
-        .seed = (uint64_t)c->seed, .threads = threads_of(s), .nondeterministic = !c->deterministic};
+    tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed,
+                               .threads = threads_of(s),
+                               .nondeterministic = !c->deterministic,
+                               .defers_parameters = c->zero == 3 && c->shards == 0};
     tutti_device device;
 
     TUTTI_TRY(check_input(s, data));
@@ -436,6 +439,7 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                                              ? TUTTI_NONFINITE_IGNORE
                                              : TUTTI_NONFINITE_ERROR,
                             .shards = s->shards,
+                            .zero = (int)c->zero,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }
 
@@ -451,7 +455,8 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
         tutti_convert_sync_batch_norm(s->module, group);
     TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, group, &opts));
     tutti_pipeline_set_ddp(s->pipeline, s->ddp);
-    return c->zero ? tutti_zero_new(&s->zero, s->ddp) : TUTTI_OK;
+    s->zero = tutti_ddp_zero(s->ddp);
+    return TUTTI_OK;
 }
 
 tutti_group_opts tutti__session_group_opts(const tutti__session *s)
@@ -504,7 +509,6 @@ void tutti__session_close(tutti__session *s)
     tutti_scaler_free(s->scaler);
     tutti_ema_free(s->ema);
     tutti_optim_free(s->optim);
-    tutti_zero_free(s->zero);
     if (s->elastic) /* it owns DDP and the group */
         tutti_elastic_free(s->elastic);
     else

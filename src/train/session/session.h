@@ -114,7 +114,12 @@ static inline int tutti__session_shares(const tutti__session *s)
  * and none of them may be needed to complete a checkpoint. */
 static inline bool tutti__session_is_divided(const tutti__session *s)
 {
-    return (s->config->zero > 0 || s->mesh) && s->size > 1 && s->shards == 0;
+    return s->mesh || (s->config->zero > 0 && s->size > 1 && s->shards == 0);
+}
+/* And whether the parameters too. */
+static inline bool tutti__session_divides_model(const tutti__session *s)
+{
+    return s->mesh || (tutti__session_is_divided(s) && s->config->zero == 3);
 }
 
 /* ---- open_session.c: its parts, in this order; with config and parts set ---- */

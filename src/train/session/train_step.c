@@ -10,7 +10,7 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ddp/ddp.h"
-#include "device/flat.h"
+#include "optim/optim.h"
 #include "tensor/tensor.h"
 #include "train/machine/signals.h"
 #include "train/output/trace.h"
@@ -146,14 +146,7 @@ static tutti_status train_batch(tutti__session *s, const tutti_batch *batch, boo
 
 tutti_status tutti__session_scale(tutti__session *s, double factor)
 {
-    tutti_flat flat;
-    tutti_stream *stream;
-
-    if (factor == 1)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_module_flat(s->module, &flat));
-    stream = tutti_ctx_stream(s->cx);
-    return stream->ops->flat->scale(stream, flat.gradients, flat.n, (float)factor);
+    return factor == 1 ? TUTTI_OK : tutti__scale_gradients(s->module, (float)factor);
 }
 
 tutti_status tutti__session_update(tutti__session *s, float lr, bool wants_norm,

@@ -1,0 +1,36 @@
+/* divided_load.h -- reads whole tensors from a checkpoint's files, of which each rank takes its pieces.   SPDX-License-Identifier: MIT
+ *
+ * Each tensor is read once, by one of the ranks that see the files, which compares its digest and sends each rank what it holds. */
+#ifndef TUTTI_CHECKPOINT_DIVIDED_LOAD_H
+#define TUTTI_CHECKPOINT_DIVIDED_LOAD_H
+
+#include "checkpoint/weights_parts.h"
+#include "ddp/pieces.h"
+
+typedef struct tutti__divided_source {
+    tutti_group *group;
+    tutti__tensor_files file; /* open, on the ranks that have it */
+    bool *may;                /* by rank: whether it has */
+    char *room;               /* of the largest tensor so far */
+    size_t room_bytes;
+} tutti__divided_source;
+
+/* Opens FOLDER/STEM.safetensors, or its parts, on rank 0 and on those that have the same folder there: digest is that of its state.json.
+ * folder, digest: the same on all ranks. Collective; close it after a failure too. */
+tutti_status tutti__divided_open(tutti__divided_source *source, tutti_group *group,
+                                 const char *folder, const char *stem, const char *digest);
+void tutti__divided_close(tutti__divided_source *source);
+/* Reads those tensors of which ranks hold pieces, and whose names begin with `prefix` (NULL: all), or with anything else (others), into the
+ * pieces. may_lack: a tensor that is not there is zeros. Collective; all ranks return the same. */
+tutti_status tutti__divided_read(tutti__divided_source *source, const tutti__pieces *mine,
+                                 tutti_stream *stream, const char *prefix, bool others,
+                                 bool may_lack);
+/* Reads all of the model FOLDER/STEM, a tensor at a time: that each has its digest, and all together `expected`; and that it has all
+ * tensors of the module, whole, whatever of them this rank has. */
+tutti_status tutti__divided_check(const tutti_module *m, const char *folder, const char *stem,
+                                  const char *expected);
+/* Loads the model, or its averages, of the folder, whatever the layout. Collective. */
+tutti_status tutti__divided_load(tutti_module *m, const tutti_ema *average, tutti_group *group,
+                                 const char *folder, const char *stem, const char *digest);
+
+#endif

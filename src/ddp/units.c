@@ -1,0 +1,477 @@
+/* units.c -- ZeRO-3: parameters of which each rank has its share, gathered before an operation reads them.
+ * SPDX-License-Identifier: MIT
+ *
+ *     flat memory     | bucket 0: [share] . . . t | bucket 1: . . . [share] t | bucket 2 ...       .: address without memory
+ *     an operation reads a parameter of bucket 1: memory for it, all_gather of the shares; of the next one meanwhile
+ *     KEPT others that were read last stay; the rest gives its memory back
+ *
+ * Every rank must gather the same buckets in the same order. That follows from its operations, which are the same on all ranks; where
+ * they may differ (find_unused), all buckets are gathered together. After an update all are gathered anew. */
+#include "ddp/zero.h"
+
+#include "comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Buckets that stay while an operation reads others: forward and backward go from one to the next, but a layer may be cut by two. */
+enum { KEPT = 2 };
+
+static size_t own_begin(const tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    return tutti__zero_begin(zero, b) +
+           tutti__zero_share(zero, b) * (size_t)zero->sharding.peers.rank;
+}
+
+static size_t tail_begin(const tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    return tutti__zero_begin(zero, b) +
+           tutti__zero_share(zero, b) * (size_t)zero->sharding.peers.size;
+}
+
+static void hold(tutti_zero *zero, size_t bytes)
+{
+    zero->held += bytes;
+    zero->most_held = zero->held > zero->most_held ? zero->held : zero->most_held;
+}
+
+/* Bytes of the parameters of other ranks' shares. */
+static size_t others_bytes(const tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    return tutti__zero_share(zero, b) * (size_t)(zero->sharding.peers.size - 1) * sizeof(float);
+}
+
+static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    const tutti_ctx *cx = zero->root->module->cx;
+
+    TUTTI_TRY(cx->device_ops->back(cx->device,
+                                   zero->root->flat_parameters + tutti__zero_begin(zero, b),
+                                   b->count * sizeof(float)));
+    hold(zero, others_bytes(zero, b));
+    return TUTTI_OK;
+}
+
+/* Of all but this rank's share and the tail. */
+static void give_back(tutti_zero *zero, tutti__zero_bucket *b)
+{
+    const tutti_ctx *cx = zero->root->module->cx;
+    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
+    float *p = zero->root->flat_parameters;
+
+    cx->device_ops->give_back(cx->device, p + begin, (own - begin) * sizeof *p);
+    cx->device_ops->give_back(cx->device, p + end, (tail - end) * sizeof *p);
+    zero->held -= others_bytes(zero, b);
+    b->state = TUTTI__ABSENT;
+}
+
+/* ---- Gathering -------------------------------------------------------------------------------------------------- */
+
+/* Ranks compare the label, so that one that gathers another bucket is noticed. */
+static tutti_status begin_gather(tutti_zero *zero, size_t i)
+{
+    tutti__zero_bucket *b = &zero->buckets[i];
+    const size_t share = tutti__zero_share(zero, b);
+    float *p = zero->root->flat_parameters;
+    tutti_status status;
+
+    TUTTI_TRY(back(zero, b));
+    tutti__group_label(zero->group, 1 + (unsigned)(zero->ddp->number % 0xffffu), 1 + i,
+                       ++zero->gathers);
+    status = tutti_all_gather(
+        zero->group,
+        (tutti_const_buf){p + own_begin(zero, b), share, TUTTI_F32, tutti__zero_stream(zero)},
+        (tutti_buf){p + tutti__zero_begin(zero, b), share * (size_t)zero->sharding.peers.size,
+                    TUTTI_F32, tutti__zero_stream(zero)},
+        &b->gather);
+    tutti__group_label(zero->group, 0, 0, 0);
+    if (status != TUTTI_OK) {
+        give_back(zero, b);
+        return status;
+    }
+    b->state = TUTTI__COMING;
+    zero->coming++;
+    zero->gathered_bytes += others_bytes(zero, b);
+    return TUTTI_OK;
+}
+
+static tutti_status end_gather(tutti_zero *zero, size_t i)
+{
+    tutti__zero_bucket *b = &zero->buckets[i];
+    tutti_work *work = b->gather;
+    tutti_status status;
+
+    b->gather = NULL;
+    zero->coming--;
+    status = tutti_work_wait(work);
+    if (status != TUTTI_OK) {
+        give_back(zero, b);
+        return status;
+    }
+    b->state = TUTTI__PRESENT;
+    zero->present++;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__units_settle(tutti_zero *zero)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < zero->n_noted && zero->coming > 0; i++)
+        if (zero->buckets[i].state == TUTTI__COMING) {
+            const tutti_status done = end_gather(zero, i);
+
+            status = status == TUTTI_OK ? done : status;
+        }
+    return status;
+}
+
+/* The memory of those that were read longest ago, until `most` others are left. */
+static void make_room(tutti_zero *zero, size_t most)
+{
+    while (zero->present > most) {
+        tutti__zero_bucket *oldest = NULL;
+
+        for (size_t i = 0; i < zero->n_noted; i++) {
+            tutti__zero_bucket *b = &zero->buckets[i];
+
+            if (b->state == TUTTI__PRESENT && (!oldest || b->used < oldest->used))
+                oldest = b;
+        }
+        give_back(zero, oldest);
+        zero->present--;
+    }
+}
+
+tutti_status tutti__units_drop(tutti_zero *zero)
+{
+    const tutti_status status = tutti__units_settle(zero);
+
+    make_room(zero, 0);
+    return status;
+}
+
+/* ---- The order of the last step ----------------------------------------------------------------------------------- */
+
+static void append(tutti__zero_order *order, size_t i)
+{
+    if (order->n == order->room) {
+        const size_t room = order->room ? 2 * order->room : 16;
+        size_t *p = realloc(order->p, room * sizeof *p);
+
+        if (!p) /* then less is known ahead, on this rank only, which gathers in another order than others */
+            return;
+        order->p = p;
+        order->room = room;
+    }
+    order->p[order->n++] = i;
+}
+
+/* Notes that bucket i had to be gathered. The one that was gathered next in the last such step; SIZE_MAX: not known. */
+static size_t next_after(tutti_zero *zero, size_t i)
+{
+    const tutti_ctx *cx = zero->root->module->cx;
+    tutti__zero_orders *o = &zero->orders[cx->recording];
+    const size_t at = o->serial == cx->serial ? o->now.n : 0;
+
+    if (o->serial != cx->serial) {
+        const tutti__zero_order free_one = o->before;
+
+        o->before = o->now;
+        o->now = free_one;
+        o->now.n = 0;
+        o->serial = cx->serial;
+    }
+    append(&o->now, i);
+    return at + 1 < o->before.n && o->before.p[at] == i ? o->before.p[at + 1] : SIZE_MAX;
+}
+
+/* ---- Before an operation ---------------------------------------------------------------------------------------- */
+
+static tutti_status bring_all(tutti_zero *zero)
+{
+    for (size_t i = 0; i < zero->n_noted; i++)
+        if (zero->buckets[i].p && zero->buckets[i].state == TUTTI__ABSENT)
+            TUTTI_TRY(begin_gather(zero, i));
+    return tutti__units_settle(zero);
+}
+
+static tutti_status bring(tutti_zero *zero, size_t i)
+{
+    tutti__zero_bucket *b = &zero->buckets[i];
+    size_t next;
+
+    if (b->state == TUTTI__PRESENT)
+        return TUTTI_OK;
+    if (zero->all_at_once)
+        return bring_all(zero);
+    next = next_after(zero, i);
+    if (b->state == TUTTI__ABSENT) {
+        TUTTI_TRY(tutti__units_settle(zero)); /* of one that was not the next */
+        TUTTI_TRY(begin_gather(zero, i));
+    }
+    TUTTI_TRY(end_gather(zero, i));
+    if (next != SIZE_MAX && zero->buckets[next].state == TUTTI__ABSENT)
+        TUTTI_TRY(begin_gather(zero, next));
+    return TUTTI_OK;
+}
+
+static tutti_zero *zero_of(const tutti_tensor *t)
+{
+    return ((const struct tutti_root *)t->parameter->owner)->sharding->self;
+}
+
+static tutti_status need(tutti_tensor *t, bool first)
+{
+    tutti_zero *zero = zero_of(t);
+    const size_t i = zero->bucket_with[t->parameter->index];
+
+    if (first) {
+        zero->operations++;
+        if (!zero->all_at_once && zero->buckets[i].state != TUTTI__PRESENT)
+            make_room(zero, KEPT - 1);
+    }
+    zero->buckets[i].used = zero->operations;
+    return bring(zero, i);
+}
+
+/* ---- Reading and writing by a program ------------------------------------------------------------------------------ */
+
+static tutti_status read(const tutti_tensor *t, void *dst)
+{
+    const tutti_zero *zero = zero_of(t);
+
+    if (!zero->whole)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "\"%s\": each rank has a share of it (zero 3), and it is not gathered "
+                           "here; call tutti_zero_consolidate on all ranks, and read on the one it "
+                           "names",
+                           t->name);
+    memcpy(dst, zero->whole + zero->root->offsets[t->parameter->index], tutti__tensor_bytes(t));
+    return TUTTI_OK;
+}
+
+/* This rank's share: every rank writes the same. */
+static tutti_status write(tutti_tensor *t, const void *src)
+{
+    tutti_zero *zero = zero_of(t);
+    const tutti__zero_bucket *b = &zero->buckets[zero->bucket_with[t->parameter->index]];
+    const size_t begin = zero->root->offsets[t->parameter->index];
+    const size_t end = begin + (size_t)tutti_shape_count(t->shape);
+    const size_t parts[2][2] = {
+        {own_begin(zero, b), own_begin(zero, b) + tutti__zero_share(zero, b)},
+        {tail_begin(zero, b), tutti__zero_begin(zero, b) + b->count}};
+
+    free(zero->whole);
+    zero->whole = NULL;
+    TUTTI_TRY(tutti__units_drop(zero));
+    for (int k = 0; k < 2; k++) {
+        const size_t low = begin > parts[k][0] ? begin : parts[k][0];
+        const size_t high = end < parts[k][1] ? end : parts[k][1];
+
+        if (low < high)
+            memcpy(zero->root->flat_parameters + low, (const float *)src + (low - begin),
+                   (high - low) * sizeof(float));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
+{
+    const bool here = tutti_group_rank(zero->group) == root;
+    const struct tutti_root *r = zero->root;
+    size_t at = 0;
+    tutti_status status = tutti__units_drop(zero);
+
+    free(zero->whole);
+    zero->whole = NULL;
+    if (status == TUTTI_OK && here &&
+        !(zero->whole = tutti__alloc_unset((r->n_flat + 1) * sizeof(float))))
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
+                             r->n_flat * sizeof(float));
+    status = tutti__group_agree(zero->group, status);
+    for (size_t i = 0; i < zero->n_noted && status == TUTTI_OK; i++) {
+        const tutti__zero_bucket *b = &zero->buckets[i];
+        const size_t share = b->p ? tutti__zero_share(zero, b) : 0;
+
+        if (!b->p)
+            continue;
+        if (here) /* what every rank has whole, before it */
+            memcpy(zero->whole + at, r->flat_parameters + at,
+                   (tutti__zero_begin(zero, b) - at) * sizeof(float));
+        status = tutti_gather(
+            zero->group,
+            (tutti_const_buf){r->flat_parameters + own_begin(zero, b), share, TUTTI_F32, NULL},
+            (tutti_buf){here ? zero->whole + tutti__zero_begin(zero, b) : NULL,
+                        here ? share * (size_t)zero->sharding.peers.size : 0, TUTTI_F32, NULL},
+            root, NULL);
+        at = tail_begin(zero, b);
+    }
+    if (here && status == TUTTI_OK)
+        memcpy(zero->whole + at, r->flat_parameters + at, (r->n_flat - at) * sizeof(float));
+    return status;
+}
+
+/* ---- Construction ------------------------------------------------------------------------------------------------ */
+
+/* Neighbours that are frozen, of at most a bucket's bytes but at least one, as buckets without gradients. */
+static tutti_status note_frozen(tutti_zero *zero)
+{
+    const tutti_ddp *ddp = zero->ddp;
+    const struct tutti_root *root = zero->root;
+    const size_t most = (size_t)(ddp->limits.mb[ddp->limits.n - 1] * 1048576) / sizeof(float);
+    size_t begin = 0, end = 0;
+
+    for (size_t k = 0; k <= ddp->n; k++) {
+        const size_t i = k < ddp->n ? root->placement[k] : SIZE_MAX;
+        const bool frozen = k < ddp->n && ddp->roles[i] == TUTTI__FROZEN;
+        const size_t next = k + 1 < ddp->n ? root->offsets[root->placement[k + 1]] : root->n_flat;
+
+        if (end > begin && (!frozen || root->offsets[i] != end || next - begin > most)) {
+            TUTTI_TRY(
+                tutti__zero_note(zero, zero->n_noted, root->flat_gradients + begin, end - begin));
+            end = begin = 0;
+        }
+        if (!frozen)
+            continue;
+        if (end == begin)
+            begin = root->offsets[i];
+        end = next;
+    }
+    return TUTTI_OK;
+}
+
+/* In flat memory: the buckets of the reducer but sparse ones, and those of frozen parameters. */
+static tutti_status note_buckets(tutti_zero *zero)
+{
+    const tutti_ddp *ddp = zero->ddp;
+    const struct tutti_root *root = zero->root;
+
+    for (size_t b = 0; b < tutti_reducer_n_buckets(ddp->reducer); b++) {
+        const tutti_bucket_info info = tutti_reducer_bucket(ddp->reducer, b);
+        const size_t first = tutti_reducer_at(ddp->reducer, info.first);
+        const size_t last = tutti_reducer_at(ddp->reducer, info.first + info.n - 1);
+        const size_t begin = root->offsets[first];
+        const size_t end = root->offsets[last] +
+                           ((size_t)tutti_shape_count(ddp->parameters[last]->shape) + 15) / 16 * 16;
+
+        if (ddp->parameters[first]->parameter->touched)
+            TUTTI_TRY(tutti__zero_note(zero, b, NULL, 0));
+        else
+            TUTTI_TRY(tutti__zero_note(zero, b, root->flat_gradients + begin, end - begin));
+    }
+    return note_frozen(zero);
+}
+
+static tutti_status assign_buckets(tutti_zero *zero)
+{
+    const struct tutti_root *root = zero->root;
+
+    zero->bucket_with = tutti__alloc((root->parameters.n + 1) * sizeof *zero->bucket_with);
+    if (!zero->bucket_with)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        zero->bucket_with[i] = SIZE_MAX;
+        for (size_t b = 0; b < zero->n_noted; b++) {
+            const tutti__zero_bucket *bucket = &zero->buckets[b];
+            const size_t begin = bucket->p ? tutti__zero_begin(zero, bucket) : 0;
+
+            if (bucket->p && root->offsets[i] >= begin && root->offsets[i] < begin + bucket->count)
+                zero->bucket_with[i] = b;
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Copies the source's elements of parameter i, and moves or draws them before. */
+static tutti_status bring_first(tutti_zero *zero, size_t i, const void *from)
+{
+    const tutti_ddp *ddp = zero->ddp;
+    tutti_tensor *t = ddp->parameters[i];
+
+    TUTTI_TRY(tutti__flat_bring(zero->root, i, from));
+    if (ddp->roles[i] == TUTTI__IGNORED || tutti_group_size(zero->group) == 1)
+        return TUTTI_OK;
+    return tutti_broadcast(zero->group,
+                           (tutti_buf){t->data, (size_t)tutti_shape_count(t->shape), t->dtype,
+                                       tutti__zero_stream(zero)},
+                           ddp->source, NULL);
+}
+
+/* Each bucket in turn is whole, with its initial values, and then only this rank's share is left of it. */
+static tutti_status fill(tutti_zero *zero, const void *const *from)
+{
+    const struct tutti_root *root = zero->root;
+    const tutti_ctx *cx = root->module->cx;
+    size_t open = SIZE_MAX;
+
+    for (size_t k = 0; k < root->parameters.n; k++) {
+        const size_t i = root->placement[k], b = zero->bucket_with[i];
+        const size_t bytes = tutti__tensor_bytes(root->parameters.p[i]->tensor);
+
+        if (b != open && open != SIZE_MAX)
+            give_back(zero, &zero->buckets[open]);
+        if (b == SIZE_MAX) {
+            TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters + root->offsets[i],
+                                           (bytes + 63) / 64 * 64));
+            hold(zero, bytes);
+        } else if (b != open) {
+            TUTTI_TRY(back(zero, &zero->buckets[b]));
+            hold(zero,
+                 zero->buckets[b].count * sizeof(float) - others_bytes(zero, &zero->buckets[b]));
+        }
+        open = b;
+        TUTTI_TRY(bring_first(zero, i, from[i]));
+    }
+    if (open != SIZE_MAX)
+        give_back(zero, &zero->buckets[open]);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__zero_lay_out(tutti_ddp *ddp)
+{
+    static const tutti__store shares = {.need = need, .read = read, .write = write};
+    tutti_zero *zero = ddp->zero;
+    struct tutti_root *root = zero->root;
+    const void **from = NULL;
+    tutti_status status = tutti__ddp_reserve_module(ddp, &from);
+
+    zero->all_at_once = tutti__ddp_may_skip(ddp);
+    if (status == TUTTI_OK)
+        status = note_buckets(zero);
+    if (status == TUTTI_OK)
+        status = assign_buckets(zero);
+    status = tutti__group_agree(ddp->group, status);
+    if (status == TUTTI_OK)
+        status = fill(zero, from);
+    free(from);
+    if (!root->module->cx->in_step)
+        tutti__flat_free_retired(root);
+    for (size_t i = 0; i < root->parameters.n && status == TUTTI_OK; i++)
+        if (zero->bucket_with[i] != SIZE_MAX)
+            root->parameters.p[i]->parameter.store = &shares;
+    return status;
+}
+
+void tutti__units_free(tutti_zero *zero)
+{
+    struct tutti_root *root = zero->root;
+
+    for (size_t i = 0; i < zero->n_noted; i++)
+        if (zero->buckets[i].gather)
+            (void)!tutti_work_wait(zero->buckets[i].gather);
+    if (root->reserved && zero->bucket_with)
+        tutti__module_fail(
+            root->module, TUTTI_ERR_STATE,
+            "each rank had a share of the parameters (zero 3), and their DDP is gone; "
+            "save them before, or consolidate them on a rank");
+    for (size_t i = 0; i < root->parameters.n; i++)
+        root->parameters.p[i]->parameter.store = NULL;
+    for (int k = 0; k < 2; k++) {
+        free(zero->orders[k].before.p);
+        free(zero->orders[k].now.p);
+    }
+    free(zero->bucket_with);
+    free(zero->whole);
+}

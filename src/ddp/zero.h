@@ -1,0 +1,95 @@
+/* zero.h -- shared by ZeRO's files.   SPDX-License-Identifier: MIT
+ *
+ *     zero.c        shares: of buckets when they are reduced, of flat memory for the optimizer; construction
+ *     units.c       stage 3: parameters that are gathered before they are read
+ *     zero_state.c  optimizer state gathered, for checkpoints and for groups that change */
+#ifndef TUTTI_DDP_ZERO_H
+#define TUTTI_DDP_ZERO_H
+
+#include "ddp/ddp.h"
+#include "optim/optim.h"
+
+/* Of flat memory, divided into shares of equal size and a tail. The communication thread writes the first two when it has reduced one;
+ * after backward the main thread reads them. */
+typedef struct tutti__zero_bucket {
+    float *p; /* its gradients; NULL: sparse, or only buffers: every rank has it whole */
+    size_t count;
+    /* Stage 3: whether its parameters are here, outside of this rank's share too. COMING: while `gather` is in flight. */
+    enum { TUTTI__ABSENT, TUTTI__COMING, TUTTI__PRESENT } state;
+    tutti_work *gather;
+    uint64_t used; /* the number of the operation that last read it */
+} tutti__zero_bucket;
+
+/* Buckets in the order in which a step's operations had to gather them. */
+typedef struct tutti__zero_order {
+    size_t *p;
+    size_t n, room;
+} tutti__zero_order;
+
+/* Of training steps, and of others. `now` is compared with `before`, of the last such step, to know the next one ahead. */
+typedef struct tutti__zero_orders {
+    tutti__zero_order before, now;
+    uint64_t serial; /* the context's, of `now` */
+} tutti__zero_orders;
+
+struct tutti_zero {
+    tutti_ddp *ddp;
+    int stage;
+    tutti_group *group; /* NULL: none at present (with logical shards) */
+    struct tutti_root *root;
+    tutti__zero_bucket *buckets;
+    size_t n_noted;
+    uint64_t
+        *shared; /* by parameter: its zero_grads when its gradient was last sharded; 0: never */
+    tutti__sharding sharding;
+    tutti__range *ranges;
+    size_t *bucket_of;  /* by range; SIZE_MAX: every rank has it whole */
+    tutti_work **works; /* by bucket: its all_gather, while in flight */
+    size_t n_buckets;   /* of ranges and works */
+
+    /* ---- Stage 3 (units.c) ---- */
+    size_t *bucket_with;          /* by parameter: its bucket; SIZE_MAX: every rank has it whole */
+    tutti__zero_orders orders[2]; /* of evaluation, training */
+    uint64_t operations, gathers;
+    size_t present, coming;  /* how many are */
+    bool all_at_once;        /* ranks may read different parameters in a step */
+    size_t held, most_held;  /* bytes of parameters that have memory */
+    uint64_t gathered_bytes; /* that all_gathers brought to this rank */
+    float *whole;            /* all parameters, gathered on this rank, in host memory; NULL */
+};
+
+static inline size_t tutti__zero_share(const tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    return b->count / (size_t)zero->sharding.peers.size;
+}
+
+static inline tutti_stream *tutti__zero_stream(const tutti_zero *zero)
+{
+    return tutti_ctx_stream(tutti_module_ctx(zero->root->module));
+}
+
+/* The ranges of the current layout. STATE if there are none yet. */
+tutti_status tutti__zero_prepare(void *self);
+/* Bucket `index` is these gradients of flat memory. */
+tutti_status tutti__zero_note(tutti_zero *zero, size_t index, float *gradients, size_t count);
+
+/* ---- units.c ---- */
+
+/* Before an update: nothing is being gathered. After it, gathered parameters are old: their memory goes back. */
+tutti_status tutti__units_settle(tutti_zero *zero);
+tutti_status tutti__units_drop(tutti_zero *zero);
+/* Gathers all parameters into zero->whole on rank `root`. Collective. */
+tutti_status tutti__units_consolidate(tutti_zero *zero, int root);
+void tutti__units_free(tutti_zero *zero);
+/* Where a bucket begins in flat memory, in elements. */
+static inline size_t tutti__zero_begin(const tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    return (size_t)(b->p - zero->root->flat_gradients);
+}
+
+/* Waits for all_gathers in flight. The first failure. */
+tutti_status tutti__zero_finish(void *self);
+/* ZeRO is about to be freed: what optimizers have of its shares can only be read where it was gathered. */
+void tutti__zero_leave_optims(const tutti_zero *zero);
+
+#endif

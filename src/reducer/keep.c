@@ -1,0 +1,44 @@
+/* keep.c -- gradients of which a rank keeps only a part after their reduction (ZeRO-2).   SPDX-License-Identifier: MIT
+ *
+ * The block stays as it is: only its pages go back to the system, and come again, zeroed, when backward writes to them. */
+#include "reducer/internal.h"
+
+#include <string.h>
+
+void tutti__reducer_keep(tutti_reducer *r, size_t bucket, size_t begin, size_t end, size_t tail)
+{
+    tutti__bucket *b = &r->buckets[bucket];
+    const size_t element = tutti_dtype_size(b->view.buf.dtype);
+    unsigned char *p = r->block + b->offset;
+
+    b->kept = (tutti__kept){begin, end, tail};
+    if (r->stream)
+        return;
+    tutti__memory_discard(p, begin * element);
+    tutti__memory_discard(p + end * element, (tail - end) * element);
+}
+
+void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n)
+{
+    const tutti__kept all = {.begin = 0, .end = 0, .tail = 0}, *k = b->kept.tail ? &b->kept : &all;
+    const size_t parts[2][2] = {{k->begin, k->end}, {k->tail, SIZE_MAX}};
+    float *to = b->view.buf.p;
+
+    for (int i = 0; i < 2; i++) {
+        const size_t low = at > parts[i][0] ? at : parts[i][0];
+        const size_t high = at + n < parts[i][1] ? at + n : parts[i][1];
+
+        if (low < high)
+            memcpy(to + low, from + (low - at), (high - low) * sizeof *to);
+    }
+}
+
+void tutti__reducer_set_in_flight(tutti_reducer *r, size_t buckets)
+{
+    r->in_flight = buckets;
+}
+
+size_t tutti__reducer_resident(const tutti_reducer *r)
+{
+    return r->stream ? r->bytes : tutti__memory_resident(r->block, r->bytes);
+}

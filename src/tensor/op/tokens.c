@@ -1,0 +1,297 @@
+/* tokens.c -- rows that are divided among ranks: tokens.h.   SPDX-License-Identifier: MIT
+ *
+ * Ranks exchange equal numbers of rows, so where a division leaves some with fewer, those are filled up in a copy. 16-bit elements are
+ * summed in F32, and rounded once. */
+#include "tensor/op/tokens.h"
+
+#include "base/half.h"
+
+#include <string.h>
+
+typedef struct attributes {
+    const tutti_peers *peers;
+    tutti_shape whole; /* of a gathered result */
+} attributes;
+
+/* How the rows of a tensor are divided. */
+typedef struct division {
+    const tutti_peers *peers;
+    int64_t rows, width, each; /* each: rows exchanged by a rank */
+    int64_t begin, own;        /* this rank's */
+    size_t bytes;              /* of a row */
+} division;
+
+static division division_of(const tutti__node *n, tutti_shape whole, tutti_dtype dtype)
+{
+    const tutti_peers *peers = ((const attributes *)n->attributes)->peers;
+    division d = {.peers = peers, .width = whole.d[whole.n - 1]};
+
+    d.rows = tutti_shape_count(whole) / d.width;
+    d.each = (d.rows + peers->size - 1) / peers->size;
+    d.own = tutti__chunk(d.rows, peers->size, peers->rank, &d.begin);
+    d.bytes = (size_t)d.width * tutti_dtype_size(dtype);
+    return d;
+}
+
+static tutti_status check_host(const tutti__node *n)
+{
+    return n->cx->device_ops->is_host
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_UNSUPPORTED, "tokens can be divided among ranks on the CPU "
+                                                    "only");
+}
+
+/* ---- Exchange -------------------------------------------------------------------------------------------------- */
+
+/* to [rows,width] = all ranks' rows; own: this one's. */
+static tutti_status gather(const tutti__node *n, const division *d, const void *own, void *to)
+{
+    const size_t each = (size_t)d->each * d->bytes, size = (size_t)d->peers->size;
+    const size_t floats = (each + sizeof(float) - 1) / sizeof(float);
+    const bool even = each % sizeof(float) == 0;
+    float *mine = tutti__operation_memory(n->cx, floats * sizeof *mine + 1);
+    float *all = even && d->rows == d->each * (int64_t)size
+                     ? to
+                     : tutti__operation_memory(n->cx, floats * size * sizeof *all + 1);
+
+    if (!mine || !all)
+        return TUTTI_ERR_MEMORY;
+    memcpy(mine, own, (size_t)d->own * d->bytes);
+    memset((char *)mine + (size_t)d->own * d->bytes, 0,
+           floats * sizeof *mine - (size_t)d->own * d->bytes);
+    TUTTI_TRY(d->peers->all_gather(d->peers->self, mine, floats, all));
+    for (size_t r = 0; all != to && r < size; r++) {
+        int64_t begin, rows = tutti__chunk(d->rows, (int)size, (int)r, &begin);
+
+        memcpy((char *)to + (size_t)begin * d->bytes, all + r * floats, (size_t)rows * d->bytes);
+    }
+    return TUTTI_OK;
+}
+
+/* own = this rank's rows of the sum over ranks of `from` [rows,width]. */
+static tutti_status sum_rows(const tutti__node *n, const division *d, const void *from, void *own,
+                             tutti_dtype dtype)
+{
+    const size_t count = (size_t)(d->rows * d->width), kept = (size_t)(d->own * d->width);
+    const size_t each = (size_t)(d->each * d->width), size = (size_t)d->peers->size;
+    float *all = tutti__operation_memory(n->cx, each * size * sizeof *all);
+    float *mine = all ? all + (size_t)(d->begin * d->width) : NULL;
+
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    if (dtype == TUTTI_F32)
+        memcpy(all, from, count * sizeof *all);
+    else
+        tutti__half_to_f32(all, from, count, dtype);
+    memset(all + count, 0, (each * size - count) * sizeof *all);
+    if (d->peers->reduce_scatter) {
+        mine = tutti__operation_memory(n->cx, each * sizeof *mine);
+        if (!mine)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(d->peers->reduce_scatter(d->peers->self, all, each, mine));
+    } else
+        TUTTI_TRY(d->peers->sum(d->peers->self, all, count));
+    if (dtype == TUTTI_F32)
+        memcpy(own, mine, kept * sizeof *mine);
+    else
+        tutti__half_from_f32(own, mine, kept, dtype);
+    return TUTTI_OK;
+}
+
+/* x's gradient, whole, = all ranks' rows of the result's. */
+static tutti_status gather_gradient(tutti__node *n)
+{
+    tutti_tensor *dx;
+    const void *dy;
+    division d;
+
+    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
+    if (!dx)
+        return TUTTI_OK;
+    d = division_of(n, dx->shape, dx->dtype);
+    TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
+    TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
+    return gather(n, &d, dy, dx->data);
+}
+
+/* ---- Divide ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status rows_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
+{
+    const attributes *a = p->attributes;
+    const tutti_tensor *x = p->sources[0];
+    const tutti_peers *peers = a->peers;
+    int64_t begin, rows;
+
+    (void)dtype;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", NULL, TUTTI_F32));
+    if (x->shape.n < 2)
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s, expected rows, [..,D]",
+                           tutti__shape_text(x->shape));
+    rows = tutti_shape_count(x->shape) / x->shape.d[x->shape.n - 1];
+    if (tutti__chunk(rows, peers->size, peers->size - 1, &begin) < 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "x is %s: %lld tokens cannot be divided among %d ranks, each of which "
+                           "needs one; use larger batches",
+                           tutti__shape_text(x->shape), (long long)rows, peers->size);
+    *y = TUTTI_SHAPE(tutti__chunk(rows, peers->size, peers->rank, &begin),
+                     x->shape.d[x->shape.n - 1]);
+    return TUTTI_OK;
+}
+
+static tutti_status divide_forward(tutti__node *n)
+{
+    const division d = division_of(n, n->src[0]->shape, n->src[0]->dtype);
+    const void *x;
+
+    TUTTI_TRY(check_host(n));
+    TUTTI_TRY(tutti__tensor_row_major(n->src[0], &x));
+    TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
+    memcpy(n->dst->data, (const char *)x + (size_t)d.begin * d.bytes, (size_t)d.own * d.bytes);
+    return TUTTI_OK;
+}
+
+tutti_tensor *tutti__tokens_divide(tutti_tensor *x, const tutti_peers *peers)
+{
+    static const tutti__op op = {
+        .plain = {.name = "divide_tokens", .shape = rows_shape, .activations = 1},
+        .forward = divide_forward,
+        .backward = gather_gradient};
+    const attributes a = {.peers = peers};
+
+    return tutti__op_run(&op, &x, 1, &a, sizeof a);
+}
+
+/* ---- Gather ---------------------------------------------------------------------------------------------------- */
+
+static tutti_status whole_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
+{
+    const attributes *a = p->attributes;
+
+    (void)dtype;
+    TUTTI_TRY(tutti_op_check_source(p, 0, "x", "[R,D]", TUTTI_F32));
+    *y = a->whole;
+    y->d[y->n - 1] = p->sources[0]->shape.d[1];
+    return TUTTI_OK;
+}
+
+static tutti_status gather_forward(tutti__node *n)
+{
+    const division d = division_of(n, n->dst->shape, n->dst->dtype);
+    const void *own;
+
+    TUTTI_TRY(check_host(n));
+    TUTTI_TRY(tutti__tensor_row_major(n->src[0], &own));
+    TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
+    return gather(n, &d, own, n->dst->data);
+}
+
+static tutti_status sum_gradient(tutti__node *n)
+{
+    const division d = division_of(n, n->dst->shape, n->dst->dtype);
+    tutti_tensor *dx;
+    const void *dy;
+
+    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
+    TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
+    TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
+    return sum_rows(n, &d, dy, dx->data, dx->dtype);
+}
+
+static tutti_status own_gradient(tutti__node *n)
+{
+    const division d = division_of(n, n->dst->shape, n->dst->dtype);
+    tutti_tensor *dx;
+    const void *dy;
+
+    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
+    TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
+    TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
+    memcpy(dx->data, (const char *)dy + (size_t)d.begin * d.bytes, (size_t)d.own * d.bytes);
+    return TUTTI_OK;
+}
+
+#define GATHER(gradient, ...)                                                                      \
+    {                                                                                              \
+        .plain = {.name = "gather_tokens", .shape = whole_shape, .activations = 1},                \
+        .forward = gather_forward, .backward = gradient, __VA_ARGS__                               \
+    }
+
+static const tutti__op gathers[] = {[TUTTI__GATHER_PARTS] = GATHER(sum_gradient, .again = false),
+                                    [TUTTI__GATHER_AGAIN] = GATHER(sum_gradient, .again = true),
+                                    [TUTTI__GATHER_WHOLE] = GATHER(own_gradient, .again = false)};
+
+/* Of a result of one of these, also without gradients, when it has no node. */
+static bool is_gathered(const tutti_tensor *x, tutti_shape whole)
+{
+    whole.d[whole.n - 1] = x->shape.n > 0 ? x->shape.d[x->shape.n - 1] : 0;
+    return tutti_shape_equal(x->shape, whole);
+}
+
+tutti_tensor *tutti__tokens_gather(tutti_tensor *x, tutti_shape whole, tutti__gathering how,
+                                   const tutti_peers *peers)
+{
+    const attributes a = {peers, whole};
+
+    if (!x || x->poison != TUTTI_OK || is_gathered(x, whole))
+        return x;
+    return tutti__op_run(&gathers[how], &x, 1, &a, sizeof a);
+}
+
+tutti_tensor *tutti__tokens_original(tutti_tensor *x)
+{
+    for (size_t i = 0; x && x->node && i < TUTTI__COUNT_OF(gathers); i++)
+        if (x->node->op == &gathers[i])
+            return x->node->src[0];
+    return x;
+}
+
+/* ---- Sum -------------------------------------------------------------------------------------------------------- */
+
+static tutti_status sum_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *dtype)
+{
+    const tutti_tensor *bias = p->sources[1];
+
+    TUTTI_TRY(rows_shape(p, y, dtype));
+    if (bias && !tutti_shape_equal(bias->shape, TUTTI_SHAPE(y->d[1])))
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s but bias is %s", tutti__shape_text(*y),
+                           tutti__shape_text(bias->shape));
+    return TUTTI_OK;
+}
+
+static tutti_status sum_forward(tutti__node *n)
+{
+    const division d = division_of(n, n->src[0]->shape, n->src[0]->dtype);
+    const void *x;
+
+    TUTTI_TRY(check_host(n));
+    TUTTI_TRY(tutti__tensor_row_major(n->src[0], &x));
+    TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
+    TUTTI_TRY(sum_rows(n, &d, x, n->dst->data, n->dst->dtype));
+    if (n->src[1])
+        tutti__peers_add_bias(n->dst, n->src[1]);
+    return TUTTI_OK;
+}
+
+static tutti_status sum_backward(tutti__node *n)
+{
+    tutti_tensor *dy = tutti__tensor_rows(n->dst->grad), *db;
+
+    TUTTI_TRY(tutti__weight_grad_of(n, 1, &db));
+    if (!dy)
+        return TUTTI_ERR_MEMORY;
+    if (db)
+        TUTTI_TRY(n->cx->kernels->linear_backward_weights(NULL, db, dy, dy));
+    return gather_gradient(n);
+}
+
+tutti_tensor *tutti__tokens_sum(tutti_tensor *x, tutti_tensor *bias, const tutti_peers *peers)
+{
+    static const tutti__op op = {
+        .plain = {.name = "sum_tokens", .shape = sum_shape, .activations = 1},
+        .forward = sum_forward,
+        .backward = sum_backward};
+    const attributes a = {.peers = peers};
+
+    return tutti__op_run(&op, (tutti_tensor *[]){x, bias}, 2, &a, sizeof a);
+}
