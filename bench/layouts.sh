@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # layouts.sh -- the same training by different layouts: one row and one parameter_digest for each. Rows of the same model and law
 # have the same digest, or the script fails.   SPDX-License-Identifier: MIT
-#   bench/layouts.sh [MODEL...]     gpt2, resnet18 (default: both); LAYOUT_STEPS: steps of each (default 4); TUTTI: the command
+#   bench/layouts.sh [MODEL...]     gpt2, resnet18 (default: both); LAYOUT_STEPS: steps of each (default 8); TUTTI: the command
 . "$(dirname "$0")/lib.sh"
 
 # Dropout, AdamW, clipping that limits every step, accumulation.
-steps=${LAYOUT_STEPS:-4}
+steps=${LAYOUT_STEPS:-8}
 common="--threads 1 --optimizer adamw --lr 0.002 --clip-grad-norm 0.3 --grad-accumulation 2 --dropout 0.1 --epochs 1 --max-steps $steps --eval-every 0 --progress quiet"
 declare -A keys=(
     [gpt2]="--model gpt2 --data shakespeare --layers 4 --heads 2 --width 32 --context 32 --batch-size 2 --sample-tokens 0 $common"

@@ -155,7 +155,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_parallelize(tutti_module *root, tut
 TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group);
 
 /* ---- ZeRO: sharded optimizer state, gradients and parameters (opts.zero) -------------------------------------
- * The same loop as without it, and the bits of the parameters are those of training without, with clip_grad_norm too. Each of the ranks holds 1 / size of
+ * The same loop as without it, and the bits of the parameters are those of training without, with clip_grad_norm too.
+ * Each of the ranks holds 1 / size of
  *   stage 1    the optimizer state: backward reduce-scatters each bucket to the ranks' shares; tutti_optim_step updates this
  *              rank's share and all-gathers the parameters, bucket by bucket;
  *   stage 2    and the gradients: when a bucket is reduced, memory outside of this rank's share is given back to the system. At

@@ -275,8 +275,12 @@ bool tutti__fits_memory(size_t bytes);
 void *tutti__memory_reserve(size_t bytes);
 void tutti__memory_unreserve(void *p, size_t bytes);
 tutti_status tutti__memory_back(void *p, size_t bytes);
+/* The same, but each page only when it is first used. */
+tutti_status tutti__memory_open(void *p, size_t bytes);
+/* Bytes that are backed and given back together may be large pages. */
+void tutti__memory_together(void *p, size_t bytes);
 void tutti__memory_give_back(void *p, size_t bytes);
-/* Of memory of mmap. Gives the memory of whole pages in the range back: then they are zeros. */
+/* Of memory that is not shared. Gives that of whole pages in the range back: then they are zeros. */
 void tutti__memory_discard(void *p, size_t bytes);
 /* Bytes of the range's pages that have memory now. */
 size_t tutti__memory_resident(const void *p, size_t bytes);

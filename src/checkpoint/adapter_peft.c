@@ -3,6 +3,7 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/read_part.h"
 #include "checkpoint/state.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
@@ -280,7 +281,7 @@ static tutti_status take(loading *l, size_t i, char wrong[1200])
         return TUTTI_OK;
     }
     l->known[k] = true;
-    if (!tutti_shape_equal(tutti__weights_at(l->file, k)->shape, t->shape)) {
+    if (!tutti_shape_equal(tutti__weights_at(l->file, k)->shape, tutti__whole_shape(t))) {
         note(wrong, "of another shape", name);
         return TUTTI_OK;
     }
@@ -288,7 +289,7 @@ static tutti_status take(loading *l, size_t i, char wrong[1200])
     l->taken++;
     if (!l->values[i])
         return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(tutti__weights_read_as(l->file, k, TUTTI_F32, l->values[i]));
+    TUTTI_TRY(tutti__read_part(l->file, k, t, l->values[i]));
     n = (size_t)tutti_shape_count(t->shape);
     bad = tutti__find_nonfinite(l->values[i], TUTTI_F32, n);
     return bad == n ? TUTTI_OK

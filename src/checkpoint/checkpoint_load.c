@@ -6,6 +6,8 @@
  * that do not allocate. */
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_call.h"
+#include "checkpoint/divided_load.h"
+#include "checkpoint/optim_load.h"
 #include "data/loader.h"
 #include "optim/optim.h"
 #include "tensor/tensor.h"
@@ -24,10 +26,13 @@ typedef struct head {
     size_t n_ranges;
     tutti_scaler_state scaler;
     float lr;
+    char folder[TUTTI__CHECKPOINT_PATH], digest[40]; /* of state.json */
 } head;
 
 typedef struct loading {
     head head;
+    /* Over ranks: the model, and the average, or only the optimizer's state; of these each rank then reads what it has. */
+    bool divides_model, divides_optim;
     tutti__snapshot model, ema;
     tutti__optim_block block;
     float *ranges; /* head.n_ranges of them */
@@ -93,6 +98,7 @@ static tutti_status read_state(const tutti__checkpoint_call *p, const json_t *st
                                const char *folder, head *h)
 {
     const tutti_checkpoint_opts *o = &p->opts;
+    char path[TUTTI__CHECKPOINT_PATH];
     const char *kind = json_string_value(json_object_get(state, "optimizer"));
     const json_t *lr = json_object_get(state, "lr");
 
@@ -121,7 +127,7 @@ static tutti_status read_state(const tutti__checkpoint_call *p, const json_t *st
                            "without opts.ema",
                            folder);
     h->scaler = tutti__scaler_of_json(json_object_get(state, "scaler"));
-    if (p->optim && !tutti__folder_holds(folder, "optimizer.safetensors"))
+    if (p->optim && !tutti__tensor_files_path(folder, "optimizer", path))
         return tutti__fail(TUTTI_ERR_ARG,
                            "checkpoint %s holds no state of an optimizer; pass optim NULL to load "
                            "only its weights",
@@ -137,9 +143,31 @@ static tutti_status read_state(const tutti__checkpoint_call *p, const json_t *st
     return TUTTI_OK;
 }
 
+/* Of what is divided all digests are compared now, and the values are read when all ranks have agreed. */
+static tutti_status read_model(const tutti__checkpoint_call *p, const json_t *state,
+                               const char *folder, loading *l)
+{
+    const json_t *updates = json_object_get(json_object_get(state, "ema"), "updates");
+
+    if (!l->divides_model) {
+        TUTTI_TRY(tutti__checkpoint_read_model(&l->model, p->m, folder, state));
+        return p->opts.ema
+                   ? tutti__checkpoint_read_ema(&l->ema, p->m, folder, state, &l->head.ema_updates)
+                   : TUTTI_OK;
+    }
+    TUTTI_TRY(tutti__divided_check(p->m, folder, "model",
+                                   json_string_value(json_object_get(state, "model_digest"))));
+    l->head.ema_updates = (uint64_t)json_integer_value(updates);
+    return p->opts.ema
+               ? tutti__divided_check(p->m, folder, "ema",
+                                      json_string_value(json_object_get(state, "ema_digest")))
+               : TUTTI_OK;
+}
+
 static tutti_status read_files(const tutti__checkpoint_call *p, const char *folder, loading *l)
 {
     char path[TUTTI__CHECKPOINT_PATH + 32];
+    const char *digest;
     json_t *state;
     tutti_status status;
 
@@ -148,14 +176,16 @@ static tutti_status read_files(const tutti__checkpoint_call *p, const char *fold
     if (status == TUTTI_OK)
         status = tutti__state_ranges(state, folder, &l->ranges, &l->head.n_ranges);
     if (status == TUTTI_OK)
-        status = tutti__checkpoint_read_model(&l->model, p->m, folder, state);
-    if (status == TUTTI_OK && p->opts.ema)
-        status = tutti__checkpoint_read_ema(&l->ema, p->m, folder, state, &l->head.ema_updates);
+        status = read_model(p, state, folder, l);
+    digest = json_string_value(json_object_get(state, "digest"));
+    snprintf(l->head.digest, sizeof l->head.digest, "%s", digest ? digest : "");
+    snprintf(l->head.folder, sizeof l->head.folder, "%s", folder);
     json_decref(state);
     if (status != TUTTI_OK || !p->optim)
         return status;
     snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    TUTTI_TRY(tutti__optim_block_read(&l->block, p->m, folder));
+    TUTTI_TRY(l->divides_optim ? tutti__optim_file_check(&l->block, p->m, folder)
+                               : tutti__optim_block_read(&l->block, p->m, folder));
     return tutti__optim_block_fits(&l->block, p->optim, path);
 }
 
@@ -180,11 +210,13 @@ static tutti_status find(const char *folder, struct stat *st)
 
 static void loading_free(loading *l)
 {
+    const bool model = l->divides_model, optim = l->divides_optim;
+
     tutti__optim_block_free(&l->block);
     tutti__snapshot_free(&l->model);
     tutti__snapshot_free(&l->ema);
     free(l->ranges);
-    *l = (loading){.head = {.step = 0}};
+    *l = (loading){.divides_model = model, .divides_optim = optim};
 }
 
 static bool is_same(const struct stat *a, const struct stat *b)
@@ -223,32 +255,37 @@ static tutti_status read_all(const tutti__checkpoint_call *p, const char *folder
 static tutti_status prepare(const tutti__checkpoint_call *p, loading *l)
 {
     if (!tutti__checkpoint_call_is_first(p)) {
-        TUTTI_TRY(tutti__snapshot_new(&l->model, p->m));
-        if (p->opts.ema)
+        if (!l->divides_model)
+            TUTTI_TRY(tutti__snapshot_new(&l->model, p->m));
+        if (p->opts.ema && !l->divides_model)
             TUTTI_TRY(tutti__snapshot_new(&l->ema, p->m));
         l->ranges = tutti__alloc((l->head.n_ranges + 1) * sizeof *l->ranges);
         if (!l->ranges)
             return TUTTI_ERR_MEMORY;
-        if (p->optim)
+        if (p->optim && !l->divides_optim)
             TUTTI_TRY(tutti__optim_block_new(&l->block, p->optim, p->m));
     }
     if (p->opts.ema)
         TUTTI_TRY(tutti__ema_prepare(p->opts.ema));
-    return p->optim && !p->optim->sharding ? tutti__optim_prepare(p->optim, NULL) : TUTTI_OK;
+    return p->optim && !p->optim->sharding && !l->divides_optim
+               ? tutti__optim_prepare(p->optim, NULL)
+               : TUTTI_OK;
 }
 
 static tutti_status share(const tutti__checkpoint_call *p, loading *l)
 {
     if (tutti__checkpoint_call_ranks(p) == 1)
         return TUTTI_OK;
-    TUTTI_TRY(
-        tutti_broadcast(p->group, TUTTI_BUF(l->model.values, l->model.bytes, TUTTI_U8), 0, NULL));
+    if (!l->divides_model)
+        TUTTI_TRY(tutti_broadcast(p->group, TUTTI_BUF(l->model.values, l->model.bytes, TUTTI_U8), 0,
+                                  NULL));
     TUTTI_TRY(
         tutti_broadcast(p->group, TUTTI_BUF(l->ranges, l->head.n_ranges, TUTTI_F32), 0, NULL));
-    if (p->opts.ema)
+    if (p->opts.ema && !l->divides_model)
         TUTTI_TRY(
             tutti_broadcast(p->group, TUTTI_BUF(l->ema.values, l->ema.bytes, TUTTI_U8), 0, NULL));
-    return p->optim ? tutti__optim_block_share(&l->block, p->m, p->group) : TUTTI_OK;
+    return p->optim && !l->divides_optim ? tutti__optim_block_share(&l->block, p->m, p->group)
+                                         : TUTTI_OK;
 }
 
 /* Those of other gradients, and of a checkpoint without shards, are found anew. */
@@ -271,13 +308,16 @@ static tutti_status apply(const tutti__checkpoint_call *p, loading *l)
 
     if (o->scaler) /* first, since it may refuse its numbers */
         TUTTI_TRY(tutti_scaler_state_set(o->scaler, &h->scaler));
-    TUTTI_TRY(tutti__snapshot_put(&l->model, p->m));
-    if (o->ema)
+    if (!l->divides_model)
+        TUTTI_TRY(tutti__snapshot_put(&l->model, p->m));
+    if (o->ema && !l->divides_model)
         TUTTI_TRY(tutti__snapshot_put_ema(&l->ema, o->ema, h->ema_updates));
-    if (p->optim) {
+    if (o->ema && l->divides_model)
+        TUTTI_TRY(tutti_ema_set_updates(o->ema, h->ema_updates));
+    if (p->optim && !l->divides_optim)
         TUTTI_TRY(tutti__optim_block_put(&l->block, p->optim, p->m));
+    if (p->optim)
         tutti_optim_set_lr(p->optim, h->lr);
-    }
     apply_ranges(p->m->root, l);
     tutti_ctx_set_step(p->m->cx, h->forwards);
     if (o->loader)
@@ -288,14 +328,46 @@ static tutti_status apply(const tutti__checkpoint_call *p, loading *l)
     return TUTTI_OK;
 }
 
+/* What this rank's model is divided by; by logical shards every rank takes all of the state. */
+static tutti_status find_divided(const tutti__checkpoint_call *p, loading *l)
+{
+    const struct tutti_root *root = p->m->root;
+    int64_t is[2] = {root->reserved, root->sharding && !root->sharding->whole_gradients};
+
+    if (tutti__checkpoint_call_ranks(p) == 1)
+        return TUTTI_OK;
+    for (size_t i = 0; i < root->parameters.n; i++)
+        is[0] |= root->parameters.p[i]->split.count > 0;
+    TUTTI_TRY(tutti_all_reduce(p->group, TUTTI_BUF(is, 2, TUTTI_I64), TUTTI_MAX, NULL));
+    l->divides_model = is[0] != 0;
+    l->divides_optim = is[0] || is[1];
+    return TUTTI_OK;
+}
+
+/* Each rank reads what it has of what is divided: of the optimizer's state in its next step. */
+static tutti_status take_divided(const tutti__checkpoint_call *p, const loading *l)
+{
+    const head *h = &l->head;
+
+    if (l->divides_model)
+        TUTTI_TRY(tutti__divided_load(p->m, NULL, p->group, h->folder, "model", h->digest));
+    if (l->divides_model && p->opts.ema)
+        TUTTI_TRY(tutti__divided_load(p->m, p->opts.ema, p->group, h->folder, "ema", h->digest));
+    return p->optim && l->divides_optim
+               ? tutti__optim_load_later(p->optim, p->m, p->group, h->folder, h->digest)
+               : TUTTI_OK;
+}
+
 static tutti_status load(const tutti__checkpoint_call *p, const char *folder, loading *l)
 {
+    TUTTI_TRY(find_divided(p, l));
     TUTTI_TRY(tutti__checkpoint_call_agree(
         p, tutti__checkpoint_call_is_first(p) ? read_all(p, folder, l) : TUTTI_OK));
     if (p->group)
         TUTTI_TRY(
             tutti_broadcast(p->group, TUTTI_BUF(&l->head, sizeof l->head, TUTTI_U8), 0, NULL));
     TUTTI_TRY(tutti__checkpoint_call_agree(p, prepare(p, l)));
+    TUTTI_TRY(take_divided(p, l));
     TUTTI_TRY(share(p, l));
     return tutti__checkpoint_call_agree(p, apply(p, l));
 }

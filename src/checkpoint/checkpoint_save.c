@@ -1,6 +1,6 @@
 /* checkpoint_save.c -- whole checkpoints of a training loop of one's own: rank 0 writes.   SPDX-License-Identifier: MIT */
-#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_call.h"
+#include "checkpoint/copies.h"
 #include "data/loader.h"
 #include "optim/optim.h"
 #include "tensor/tensor.h"
@@ -17,8 +17,15 @@
 /* Whether nothing is lost if the folder PATH + end, which need not exist, is removed. */
 static tutti_status check_contents(const char *path, const char *end)
 {
-    static const char *const own[] = {
-        ".", "..", "model.safetensors", "optimizer.safetensors", "ema.safetensors", "state.json"};
+    static const char *const own[] = {".",
+                                      "..",
+                                      "model.safetensors",
+                                      "optimizer.safetensors",
+                                      "ema.safetensors",
+                                      "state.json",
+                                      "model" TUTTI__PARTS_INDEX,
+                                      "optimizer" TUTTI__PARTS_INDEX,
+                                      "ema" TUTTI__PARTS_INDEX};
     char folder[TUTTI__CHECKPOINT_PATH + 32];
     struct dirent *entry;
     struct stat st;
@@ -36,7 +43,7 @@ static tutti_status check_contents(const char *path, const char *end)
 
         while (i < TUTTI__COUNT_OF(own) && strcmp(entry->d_name, own[i]) != 0)
             i++;
-        if (i == TUTTI__COUNT_OF(own))
+        if (i == TUTTI__COUNT_OF(own) && !tutti__is_part_name(entry->d_name, ""))
             status = tutti__fail(TUTTI_ERR_ARG,
                                  "%s would be replaced, and holds \"%s\", which is not a part of "
                                  "a checkpoint; move that elsewhere, or name another path",
@@ -147,75 +154,115 @@ static json_t *state_of(const tutti__checkpoint_call *p)
     return NULL;
 }
 
-/* What is saved, as copies. */
-typedef struct copies {
-    tutti__snapshot model, ema;
-    tutti__optim_block block;
-} copies;
-
-static tutti_status copy(const tutti__checkpoint_call *p, copies *c)
+/* What rank 0 needs before anything is written. */
+static tutti_status check_place(const tutti__checkpoint_call *p,
+                                char target[TUTTI__CHECKPOINT_PATH])
 {
-    tutti_stream *stream = p->m->cx->stream;
-
-    TUTTI_TRY(tutti__snapshot_new(&c->model, p->m));
-    TUTTI_TRY(tutti__snapshot_take(&c->model, p->m, true, stream));
-    TUTTI_TRY(tutti__snapshot_take(&c->model, p->m, false, stream));
-    if (p->optim) {
-        TUTTI_TRY(tutti__optim_block_new(&c->block, p->optim, p->m));
-        TUTTI_TRY(tutti__optim_block_take(&c->block, p->optim, p->m, stream));
-    }
-    if (!p->opts.ema)
-        return tutti_stream_wait(stream);
-    TUTTI_TRY(tutti__ema_prepare(p->opts.ema));
-    TUTTI_TRY(tutti__snapshot_new(&c->ema, p->m));
-    TUTTI_TRY(tutti__snapshot_take_ema(&c->ema, p->opts.ema, stream));
-    TUTTI_TRY(tutti_stream_wait(stream));
-    tutti__snapshot_take_buffers(&c->ema, p->m, &c->model);
-    return TUTTI_OK;
-}
-
-static tutti_status write_draft(const tutti__checkpoint_call *p, const char *path, const copies *c)
-{
-    json_t *state = state_of(p);
-    const tutti__checkpoint_parts parts = {.m = p->m,
-                                           .model = &c->model,
-                                           .block = p->optim ? &c->block : NULL,
-                                           .ema = p->opts.ema ? &c->ema : NULL,
-                                           .state = state};
-    tutti__draft *draft = tutti__alloc(sizeof *draft);
-    tutti_status status = state && draft ? TUTTI_OK : TUTTI_ERR_MEMORY;
-
-    if (status == TUTTI_OK) {
-        status = tutti__checkpoint_begin_at(draft, path);
-        if (status == TUTTI_OK)
-            status = tutti__checkpoint_write_files(draft, &parts);
-        if (status == TUTTI_OK)
-            status = tutti__checkpoint_write_state(draft, &parts);
-        if (status == TUTTI_OK)
-            status = tutti__checkpoint_commit(draft);
-        if (status != TUTTI_OK)
-            status = tutti__checkpoint_abandon(draft, status);
-    }
-    free(draft);
-    json_decref(state);
-    return status;
-}
-
-static tutti_status write_all(const tutti__checkpoint_call *p, char target[TUTTI__CHECKPOINT_PATH])
-{
-    copies c = {.model = {.n = 0}};
-    tutti_status status;
-
     TUTTI_TRY(check_position(p->opts.position));
     tutti__checkpoint_recover(target);
-    TUTTI_TRY(check_target(target));
-    status = copy(p, &c);
+    return check_target(target);
+}
+
+static tutti_status copy(tutti__copies *c)
+{
+    TUTTI_TRY(tutti__copies_take_buffers(c));
+    return tutti__copies_take(c, c->module->cx->stream);
+}
+
+/* Rank 0's end of it: state.json, and the name; or nothing is left. */
+static tutti_status finish(const tutti__checkpoint_call *p, tutti__copies *c, tutti__draft *draft,
+                           const uint64_t *headers, tutti_status status)
+{
+    json_t *state = status == TUTTI_OK ? state_of(p) : NULL;
+    const uint64_t step = (uint64_t)json_integer_value(json_object_get(state, "step"));
+
     if (status == TUTTI_OK)
-        status = write_draft(p, target, &c);
-    tutti__optim_block_free(&c.block);
-    tutti__snapshot_free(&c.ema);
-    tutti__snapshot_free(&c.model);
+        status = state ? tutti__copies_finish(c, draft, step, headers, state) : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_commit(draft);
+    json_decref(state);
+    return status == TUTTI_OK ? TUTTI_OK : tutti__checkpoint_abandon(draft, status);
+}
+
+static tutti_status write_alone(const tutti__checkpoint_call *p, tutti__copies *c,
+                                char target[TUTTI__CHECKPOINT_PATH])
+{
+    uint64_t none[TUTTI__COPIES];
+    tutti__draft *draft;
+    tutti_status status;
+
+    TUTTI_TRY(check_place(p, target));
+    if (p->opts.ema)
+        TUTTI_TRY(tutti__ema_prepare(p->opts.ema));
+    TUTTI_TRY(tutti__copies_room(c, NULL));
+    TUTTI_TRY(copy(c));
+    draft = tutti__alloc(sizeof *draft);
+    if (!draft)
+        return TUTTI_ERR_MEMORY;
+    status = tutti__checkpoint_begin_at(draft, target);
+    if (status == TUTTI_OK)
+        status = tutti__copies_write(c, draft, 0, none);
+    status = finish(p, c, draft, NULL, status);
+    free(draft);
     return status;
+}
+
+/* Every rank writes its part. */
+static tutti_status write_parts(const tutti__checkpoint_call *p, tutti__copies *c,
+                                tutti__shared_draft *shared)
+{
+    const uint64_t step = p->opts.position ? p->opts.position->step : tutti_ctx_step(p->m->cx);
+    uint64_t headers[TUTTI__COPIES] = {0};
+    tutti_status status = copy(c);
+
+    if (status != TUTTI_OK && tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
+        return status;
+    status = tutti__group_agree(p->group, status);
+    if (status == TUTTI_OK)
+        status = tutti__copies_digest(c);
+    if (status == TUTTI_OK)
+        status = tutti__copies_write(c, &shared->draft, step, headers);
+    status = tutti__shared_meet(shared, status, headers);
+    if (shared->rank == 0)
+        status = finish(p, c, &shared->draft, shared->headers, status);
+    return tutti__shared_close(shared, status);
+}
+
+static tutti_status write_together(const tutti__checkpoint_call *p, tutti__copies *c,
+                                   char target[TUTTI__CHECKPOINT_PATH])
+{
+    tutti__shared_draft *shared = tutti__alloc(sizeof *shared);
+    tutti_status status = shared ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (status == TUTTI_OK && tutti__checkpoint_call_is_first(p))
+        status = check_place(p, target);
+    status = tutti__checkpoint_call_agree(p, status);
+    if (status == TUTTI_OK)
+        status = tutti__shared_begin_at(shared, p->group, target);
+    if (status == TUTTI_OK) {
+        status = tutti__copies_room(c, shared->may);
+        if (status != TUTTI_OK)
+            tutti__shared_drop(shared);
+    }
+    if (status == TUTTI_OK)
+        status = write_parts(p, c, shared);
+    free(shared);
+    return status;
+}
+
+/* Finds what is divided. By logical shards, and if a share is all of the state, rank 0 gathers it. */
+static tutti_status divide(const tutti__checkpoint_call *p, tutti__copies *c)
+{
+    const tutti_optim *optim = p->optim;
+    const bool gathers = optim && optim->sharding && optim->sharding->whole_gradients;
+
+    if (optim)
+        TUTTI_TRY(tutti__optim_load_now(p->optim));
+    if (!gathers)
+        TUTTI_TRY(tutti__copies_divide(c, p->group));
+    if (c->group || !optim || !optim->sharding)
+        return TUTTI_OK;
+    return tutti_zero_consolidate(optim->sharding->self, p->optim, 0);
 }
 
 tutti_status tutti_checkpoint_save_with(const char *path, const tutti_module *m, tutti_optim *optim,
@@ -224,13 +271,17 @@ tutti_status tutti_checkpoint_save_with(const char *path, const tutti_module *m,
     char target[TUTTI__CHECKPOINT_PATH];
     tutti__checkpoint_call p = {.m = (tutti_module *)(uintptr_t)m, .optim = optim, .group = group};
     tutti_status status = tutti__checkpoint_call_begin(&p, opts, path, target);
+    tutti__copies c;
 
     if (status != TUTTI_OK)
         return status;
-    if (optim && optim->sharding)
-        status = tutti_zero_consolidate(optim->sharding->self, optim, 0);
-    if (status == TUTTI_OK && tutti__checkpoint_call_is_first(&p))
-        status = write_all(&p, target);
+    c = (tutti__copies){.module = p.m, .optim = optim, .average = p.opts.ema};
+    status = divide(&p, &c);
+    if (status == TUTTI_OK && c.group)
+        status = write_together(&p, &c, target);
+    else if (status == TUTTI_OK && tutti__checkpoint_call_is_first(&p))
+        status = write_alone(&p, &c, target);
+    tutti__copies_free(&c);
     return tutti__checkpoint_call_agree(&p, status);
 }
 

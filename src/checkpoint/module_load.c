@@ -5,6 +5,7 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/snapshot.h"
+#include "checkpoint/read_part.h"
 #include "checkpoint/weights.h"
 #include "nn/nn.h"
 #include <tutti/checkpoint.h>
@@ -190,6 +191,12 @@ static int64_t find_any(const plan *p, const tutti_tensor *t, const tutti__state
     return found;
 }
 
+/* Whether a file's tensor of this shape is t, or what t is this rank's part of. */
+static bool is_whole(const tutti_tensor *t, tutti_shape shape)
+{
+    return tutti_shape_equal(shape, tutti__whole_shape(t));
+}
+
 /* Whether t is the first rows of what the file has. */
 static bool is_cut(const tutti_tensor *t, tutti_shape shape)
 {
@@ -218,7 +225,7 @@ static void match(plan *p, size_t i)
     }
     e = tutti__weights_at(p->file, (size_t)p->source[i]);
     if (e->readable && tutti__can_convert(e->dtype, tutti_tensor_dtype(t)) &&
-        (tutti_shape_equal(e->shape, tutti_tensor_shape(t)) || is_cut(t, e->shape))) {
+        (is_whole(t, e->shape) || is_cut(t, e->shape))) {
         p->taken++;
         if (is_cut(t, e->shape))
             list_add(&p->cut, "%s (the first %lld of %lld rows)", name, (long long)t->shape.d[0],
@@ -232,7 +239,7 @@ static void match(plan *p, size_t i)
     list_add(&p->kept, "%s", name);
     list_add(&p->different, "%s (%s %s, expected %s %s)", name, e->dtype_text,
              tutti__shape_text(e->shape), tutti_dtype_name(tutti_tensor_dtype(t)),
-             tutti__shape_text(tutti_tensor_shape(t)));
+             tutti__shape_text(tutti__whole_shape(t)));
 }
 
 static tutti_status find_tied(plan *p)
@@ -321,11 +328,10 @@ static void say_plan(const plan *p, char *said, size_t size)
 static tutti_status check_same(const plan *p, const tutti_tensor *t, const char *name, size_t k,
                                const void *values, void *into)
 {
-    const tutti__safetensors_entry *e = tutti__weights_at(p->file, k);
-    const bool fits = tutti_shape_equal(e->shape, t->shape);
+    const bool fits = is_whole(t, tutti__weights_at(p->file, k)->shape);
 
     if (fits)
-        TUTTI_TRY(tutti__weights_read_as(p->file, k, t->dtype, into));
+        TUTTI_TRY(tutti__read_part(p->file, k, t, into));
     if (fits && memcmp(values, into, tutti__tensor_bytes(t)) == 0)
         return TUTTI_OK;
     return tutti__fail(
@@ -366,7 +372,7 @@ static tutti_status read_rows(const plan *p, const tutti_tensor *t, size_t k, vo
     void *all;
 
     if (!is_cut(t, shape))
-        return tutti__weights_read_as(p->file, k, t->dtype, dst);
+        return tutti__read_part(p->file, k, t, dst);
     all = tutti__alloc((size_t)tutti_shape_count(shape) * tutti_dtype_size(t->dtype));
     if (!all)
         return TUTTI_ERR_MEMORY;

@@ -135,6 +135,8 @@ tutti_status tutti__optim_load_later(tutti_optim *optim, tutti_module *m, tutti_
         later_free(l);
         return status;
     }
+    if (optim->later.free) /* of another checkpoint */
+        optim->later.free(optim->later.self);
     optim->later.load = load;
     optim->later.free = later_free;
     optim->later.self = l;

@@ -99,7 +99,7 @@ tutti_status tutti__part_take(tutti__part *part, tutti__mover *mover)
         TUTTI_TRY(tutti__whole_gather(&part->wholes, i, &part->pieces, mover,
                                       own ? (char *)(uintptr_t)part->sources[k++].array.p : NULL));
     }
-    return TUTTI_OK;
+    return tutti__mover_wait(mover);
 }
 
 tutti_status tutti__part_digest(const tutti__part *part, tutti__mover *mover, char digest[33])

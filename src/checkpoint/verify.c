@@ -217,11 +217,9 @@ static tutti_status verify_folder(verifier *v, const char *path)
         return TUTTI_OK;
     snprintf(inside, sizeof inside, "%s/checkpoints", path);
     verify_checkpoints(v, inside);
-    snprintf(inside, sizeof inside, "%s/model.safetensors", path);
-    if (tutti__folder_holds(path, "model.safetensors"))
+    if (tutti__tensor_files_path(path, "model", inside))
         verify_file(v, inside, NULL);
-    snprintf(inside, sizeof inside, "%s/ema.safetensors", path);
-    if (tutti__folder_holds(path, "ema.safetensors"))
+    if (tutti__tensor_files_path(path, "ema", inside))
         verify_file(v, inside, NULL);
     if (v->counts->files > 0)
         return TUTTI_OK;

@@ -108,7 +108,8 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order, const bool 
                                       .sparse = t->parameter->touched != NULL,
                                       .local = ddp->roles[i] != TUTTI__AVERAGED};
     }
-    status = tutti__reducer_new_late(&ddp->reducer, ddp->group, parameters, ddp->n, &opts, late);
+    status = tutti__reducer_new_late(&ddp->reducer, ddp->group, parameters, ddp->n, &opts, late,
+                                     ddp->opts.zero >= 2);
     free(parameters);
     if (status == TUTTI_OK && ddp->opts.zero >= 2)
         tutti__reducer_set_in_flight(ddp->reducer, TUTTI__ZERO_IN_FLIGHT);

@@ -1,8 +1,8 @@
 /* move.c -- pieces of whole tensors travel between ranks.   SPDX-License-Identifier: MIT
  *
- * Sender and receiver cut a piece into the same messages of at most TUTTI__MOVE_BYTES, and go through all of them in the same order,
- * so none waits for another in a circle. What needs no rearrangement, and is in memory of the host, is sent from its place and
- * received in its place. */
+ * Sender and receiver cut a piece into the same messages, and go through all of them in the same order, so none waits for another in a
+ * circle: receives block, so that whoever is the furthest behind can always go on. What needs no rearrangement, and is in memory of
+ * the host, is sent from its place, without waiting, and received in its place. */
 #include "ddp/pieces.h"
 
 #include "comm/comm.h"
@@ -10,6 +10,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+/* A message that needs no room on the way. */
+#define LARGE_BYTES ((size_t)256 << 20)
 
 tutti_status tutti__mover_new(tutti__mover *mover, tutti_group *group, tutti_stream *stream,
                               int tag)
@@ -23,8 +26,24 @@ tutti_status tutti__mover_new(tutti__mover *mover, tutti_group *group, tutti_str
     return mover->room ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
+tutti_status tutti__mover_wait(tutti__mover *mover)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < mover->n_sends; i++) {
+        if (status == TUTTI_OK)
+            status = tutti_work_wait(mover->sends[i]);
+        else
+            (void)!tutti_work_wait(mover->sends[i]); /* only the first failure is reported */
+    }
+    mover->n_sends = 0;
+    return status;
+}
+
 void tutti__mover_free(tutti__mover *mover)
 {
+    if (mover->room)
+        (void)!tutti__mover_wait(mover);
     free(mover->room);
     mover->room = NULL;
 }
@@ -99,11 +118,26 @@ static char *of_piece(const message *m)
     return m->piece->data + (m->begin - m->piece->begin) * m->each;
 }
 
+/* Where the message's bytes are in the whole tensor, if they are neighbours; else NULL. */
+static char *in_whole(const message *m)
+{
+    size_t first;
+
+    return tutti__box_is_one_run(&m->box, m->w->shape, &first)
+               ? m->whole + (first + m->begin) * m->each
+               : NULL;
+}
+
 static tutti_status within(tutti__mover *mover, const message *m)
 {
     const size_t bytes = (m->end - m->begin) * m->each;
+    char *whole = in_whole(m);
 
-    if (m->gathers) {
+    if (whole && m->gathers)
+        take(mover, m->piece, whole, of_piece(m), bytes);
+    else if (whole)
+        give(mover, m->piece, of_piece(m), whole, bytes);
+    else if (m->gathers) {
         take(mover, m->piece, mover->room, of_piece(m), bytes);
         tutti__box_put(&m->box, m->w->shape, m->each, m->begin, m->end, m->whole, mover->room);
     } else {
@@ -116,13 +150,9 @@ static tutti_status within(tutti__mover *mover, const message *m)
 /* Where the message's bytes are on this rank, if they are in one place of the host's memory; NULL: they must be rearranged. */
 static char *in_place(const tutti__mover *mover, const message *m)
 {
-    size_t first;
-
     if (m->piece)
         return is_on_host(mover, m->piece) ? of_piece(m) : NULL;
-    return tutti__box_is_one_run(&m->box, m->w->shape, &first)
-               ? m->whole + (first + m->begin) * m->each
-               : NULL;
+    return in_whole(m);
 }
 
 static tutti_status send(tutti__mover *mover, const message *m)
@@ -130,13 +160,19 @@ static tutti_status send(tutti__mover *mover, const message *m)
     const size_t bytes = (m->end - m->begin) * m->each;
     char *from = in_place(mover, m);
 
-    if (!from) {
-        from = mover->room;
-        if (m->piece)
-            take(mover, m->piece, from, of_piece(m), bytes);
-        else
-            tutti__box_pick(&m->box, m->w->shape, m->each, m->begin, m->end, m->whole, from);
+    if (from && mover->n_sends == TUTTI__MOVES)
+        TUTTI_TRY(tutti__mover_wait(mover));
+    if (from) {
+        TUTTI_TRY(tutti_send(mover->group, TUTTI_CONST_BUF(from, bytes, TUTTI_U8), m->peer,
+                             mover->tag, &mover->sends[mover->n_sends]));
+        mover->n_sends++;
+        return TUTTI_OK;
     }
+    from = mover->room;
+    if (m->piece)
+        take(mover, m->piece, from, of_piece(m), bytes);
+    else
+        tutti__box_pick(&m->box, m->w->shape, m->each, m->begin, m->end, m->whole, from);
     return tutti_send(mover->group, TUTTI_CONST_BUF(from, bytes, TUTTI_U8), m->peer, mover->tag,
                       NULL);
 }
@@ -164,7 +200,10 @@ static tutti_status move(tutti__mover *mover, const tutti__whole *w, const tutti
                  .box = {w->box.dim, w->box.parts, held->index, w->box.count},
                  .each = tutti_dtype_size(w->dtype),
                  .gathers = gathers};
-    const size_t most = TUTTI__MOVE_BYTES / m.each;
+    size_t first;
+    const bool direct =
+        tutti__on_host(mover->stream) && tutti__box_is_one_run(&m.box, w->shape, &first);
+    const size_t most = (direct ? LARGE_BYTES : TUTTI__MOVE_BYTES) / m.each;
     const bool holds = held->rank == mover->rank, has = w->rank == mover->rank;
 
     if (!holds && !has)
@@ -260,6 +299,7 @@ static tutti_status broadcast(const tutti__whole *w, const tutti__pieces *mine, 
     return TUTTI_OK;
 }
 
+/* `src` is the caller's again when this returns. */
 tutti_status tutti__whole_spread(const tutti__wholes *wholes, size_t i, const tutti__pieces *mine,
                                  tutti__mover *mover, const char *src)
 {
@@ -269,7 +309,7 @@ tutti_status tutti__whole_spread(const tutti__wholes *wholes, size_t i, const tu
         return broadcast(w, mine, mover, src);
     for (size_t k = w->first; k < w->first + w->n; k++)
         TUTTI_TRY(move(mover, w, mine, &wholes->held[k], false, (char *)(uintptr_t)src));
-    return TUTTI_OK;
+    return tutti__mover_wait(mover);
 }
 
 /* ---- Digest ------------------------------------------------------------------------------------------------- */
@@ -301,6 +341,8 @@ tutti_status tutti__wholes_digest(tutti__wholes *wholes, const tutti__pieces *mi
     }
     if (hash)
         tutti__hash128_end(hash, digest);
+    if (status == TUTTI_OK)
+        status = tutti__mover_wait(mover);
     if (status == TUTTI_OK)
         status = tutti__mover_end(mover);
     if (status != TUTTI_OK)

@@ -96,19 +96,21 @@ tutti_status tutti__wholes_assign(const tutti__wholes *wholes, const bool *may, 
 
 /* ---- Moving ---------------------------------------------------------------------------------------------- */
 
+enum { TUTTI__MOVE_BYTES = 4 << 20, TUTTI__MOVES = 64 };
+
 /* How pieces travel: messages between two ranks, so that any thread may move some while collectives are in flight. */
 typedef struct tutti__mover {
     tutti_group *group;
     int rank, size;
     tutti_stream *stream; /* of the device that has the pieces */
     int tag;
-    char *room; /* host memory, TUTTI__MOVE_BYTES */
+    char *room;                      /* host memory, TUTTI__MOVE_BYTES */
+    tutti_work *sends[TUTTI__MOVES]; /* in flight, from the pieces' own memory */
+    size_t n_sends;
     /* The first failure of this rank's own, with which it goes on, so that no rank waits for it; the message is `why`. */
     tutti_status status;
     char why[1024];
 } tutti__mover;
-
-enum { TUTTI__MOVE_BYTES = 4 << 20 };
 
 /* Tags of messages, besides those of train/: MPI has few. */
 enum { TUTTI__TAG_MOVE = 16, TUTTI__TAG_WRITER, TUTTI__TAG_SHARED };
@@ -117,6 +119,8 @@ enum { TUTTI__TAG_MOVE = 16, TUTTI__TAG_WRITER, TUTTI__TAG_SHARED };
 tutti_status tutti__mover_new(tutti__mover *mover, tutti_group *group, tutti_stream *stream,
                               int tag);
 void tutti__mover_free(tutti__mover *mover);
+/* Waits until the pieces' memory is not read any more. After gathering, on all ranks. */
+tutti_status tutti__mover_wait(tutti__mover *mover);
 /* mover->status, with its message. */
 tutti_status tutti__mover_end(const tutti__mover *mover);
 

@@ -384,6 +384,19 @@ static tutti_status assign_buckets(tutti_zero *zero)
     return TUTTI_OK;
 }
 
+/* What is given back together may have large pages. */
+static void part(const tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    const tutti_ctx *cx = zero->root->module->cx;
+    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
+    float *p = zero->root->flat_parameters;
+
+    cx->device_ops->together(cx->device, p + begin, (own - begin) * sizeof *p);
+    cx->device_ops->together(cx->device, p + own, (end - own) * sizeof *p);
+    cx->device_ops->together(cx->device, p + end, (tail - end) * sizeof *p);
+}
+
 /* Copies the source's elements of parameter i, and moves or draws them before. */
 static tutti_status bring_first(tutti_zero *zero, size_t i, const void *from)
 {
@@ -417,6 +430,7 @@ static tutti_status fill(tutti_zero *zero, const void *const *from)
                                            (bytes + 63) / 64 * 64));
             hold(zero, bytes);
         } else if (b != open) {
+            part(zero, &zero->buckets[b]);
             TUTTI_TRY(back(zero, &zero->buckets[b]));
             hold(zero,
                  zero->buckets[b].count * sizeof(float) - others_bytes(zero, &zero->buckets[b]));

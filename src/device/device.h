@@ -54,6 +54,8 @@ struct tutti__device_ops {
     void (*unreserve)(tutti_device device, void *p, size_t bytes);
     tutti_status (*back)(tutti_device device, void *p, size_t bytes);
     void (*give_back)(tutti_device device, void *p, size_t bytes);
+    /* These bytes will be backed, and given back, together. */
+    void (*together)(tutti_device device, void *p, size_t bytes);
 
     /* native NULL: a new one. */
     tutti_status (*stream_new)(tutti_stream **stream_p, tutti_device device, void *native);

@@ -254,7 +254,7 @@ tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sha
     if (sharding)
         TUTTI_TRY(sharding->prepare(sharding->self));
     if (optim->layouts == root->layouts && optim->sharding == sharding)
-        return TUTTI_OK;
+        return load_later(optim);
     if (optim->sharding)
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s: each rank has a share of the state, for another layout of the "

@@ -57,6 +57,7 @@ typedef struct tutti__bucket {
     tutti_work *work; /* while in flight */
     uint64_t ready_ns;
     tutti__kept kept;  /* in this step, when it was reduced */
+    bool parted;       /* it is known which parts are given back */
     tutti_bucket view; /* for hooks */
     tutti_bucket_info info;
 } tutti__bucket;
@@ -72,6 +73,7 @@ struct tutti_reducer {
     tutti__bucket *buckets;
     tutti_bucket_gradient *views; /* by place: what hooks see */
     unsigned char *block;
+    bool kept_in_part;    /* block is reserved memory: keep.c */
     bool alone;           /* block is private memory on the stream's device, not the group's */
     tutti_stream *stream; /* of the program, on which gradients are computed; NULL: host memory */
     tutti_stream *own;    /* on a device: for the communication thread's work on buckets */
@@ -148,6 +150,9 @@ void tutti__late_abandon(tutti_reducer *r);
 
 /* ---- Parts that are kept (keep.c) ---- */
 
+/* Memory for the block, from which parts can be given back. */
+tutti_status tutti__keep_alloc(tutti_reducer *r, size_t bytes);
+void tutti__keep_free(tutti_reducer *r);
 /* Copies n elements to element `at` of bucket b, as far as this rank keeps them. */
 void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n);
 

@@ -1,9 +1,21 @@
 /* keep.c -- gradients of which a rank keeps only a part after their reduction (ZeRO-2).   SPDX-License-Identifier: MIT
  *
- * The block stays as it is: only its pages go back to the system, and come again, zeroed, when backward writes to them. */
+ * The block stays where it is: only its pages go back to the system, and come again, zeroed, when backward writes to them. It is not in
+ * the group's memory: pages that processes share come and go at a much higher price, in all of them, and only small ones. */
 #include "reducer/internal.h"
 
 #include <string.h>
+
+tutti_status tutti__keep_alloc(tutti_reducer *r, size_t bytes)
+{
+    r->block = tutti__memory_reserve(bytes);
+    return r->block ? tutti__memory_open(r->block, bytes) : TUTTI_ERR_MEMORY;
+}
+
+void tutti__keep_free(tutti_reducer *r)
+{
+    tutti__memory_unreserve(r->block, r->bytes);
+}
 
 void tutti__reducer_keep(tutti_reducer *r, size_t bucket, size_t begin, size_t end, size_t tail)
 {
@@ -14,6 +26,12 @@ void tutti__reducer_keep(tutti_reducer *r, size_t bucket, size_t begin, size_t e
     b->kept = (tutti__kept){begin, end, tail};
     if (r->stream)
         return;
+    if (!b->parted) {
+        b->parted = true;
+        tutti__memory_together(p, begin * element);
+        tutti__memory_together(p + begin * element, (end - begin) * element);
+        tutti__memory_together(p + end * element, (tail - end) * element);
+    }
     tutti__memory_discard(p, begin * element);
     tutti__memory_discard(p + end * element, (tail - end) * element);
 }

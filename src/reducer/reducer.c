@@ -426,8 +426,11 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
     if (most[1] > 0)
         return tutti__group_share_failure(r->group, local, size - (int)most[1]);
     r->bytes += (size_t)most[0]; /* the group's memory must have one size on all ranks */
-    TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, r->bytes ? r->bytes : ALIGNMENT,
-                                   (void **)&r->block));
+    if (r->kept_in_part && !r->stream)
+        TUTTI_TRY(tutti__group_agree(r->group, tutti__keep_alloc(r, r->bytes)));
+    else
+        TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, r->bytes ? r->bytes : ALIGNMENT,
+                                       (void **)&r->block));
     make_views(r);
     return TUTTI_OK;
 }
@@ -503,7 +506,8 @@ static tutti_status make(tutti_reducer *r, const tutti_reducer_parameter *parame
 
 tutti_status tutti__reducer_new_late(tutti_reducer **reducer_p, tutti_group *group,
                                      const tutti_reducer_parameter *parameters, size_t n_parameters,
-                                     const tutti_reducer_opts *opts, const bool *late)
+                                     const tutti_reducer_opts *opts, const bool *late,
+                                     bool kept_in_part)
 {
     static const tutti_reducer_opts defaults;
     tutti_reducer *r;
@@ -519,6 +523,7 @@ tutti_status tutti__reducer_new_late(tutti_reducer **reducer_p, tutti_group *gro
                      : TUTTI_ERR_MEMORY;
     r->group = group;
     r->n = n_parameters;
+    r->kept_in_part = kept_in_part;
     status = make(r, parameters, opts, late);
     if (status != TUTTI_OK) {
         tutti_reducer_free(r);
@@ -532,7 +537,7 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
                                const tutti_reducer_parameter *parameters, size_t n_parameters,
                                const tutti_reducer_opts *opts)
 {
-    return tutti__reducer_new_late(reducer_p, group, parameters, n_parameters, opts, NULL);
+    return tutti__reducer_new_late(reducer_p, group, parameters, n_parameters, opts, NULL, false);
 }
 
 /* Ends work in flight at once: in a dead group it has failed already, else the group is aborted. */
@@ -597,6 +602,8 @@ void tutti_reducer_free(tutti_reducer *r)
         tutti_stream *stream = tutti__stream_or_cpu(r->stream);
 
         stream->ops->free(stream->device, r->block);
+    } else if (r->kept_in_part && !r->stream) {
+        tutti__keep_free(r);
     } else if (r->block) {
         tutti_group_release(r->group, r->block);
     }

@@ -68,11 +68,12 @@ const char *tutti__reducer_nonfinite(const tutti_reducer *reducer, uint64_t *ste
  * written there apply to the next tutti__reducer_ready_touched. */
 unsigned char *tutti__reducer_touched(tutti_reducer *reducer, size_t i);
 tutti_status tutti__reducer_ready_touched(tutti_reducer *reducer, size_t i);
-/* tutti_reducer_new, and: late[i]: gradient i, of F32 with rows in host memory, may become ready before some of its rows do. It is in a
+/* tutti_reducer_new, and: kept_in_part: its hook calls tutti__reducer_keep; late[i]: gradient i, of F32 with rows in host memory, may become ready before some of its rows do. It is in a
  * bucket of its own. The same on all ranks; not with shards or hooks that round. */
 tutti_status tutti__reducer_new_late(tutti_reducer **reducer_p, tutti_group *group,
                                      const tutti_reducer_parameter *parameters, size_t n_parameters,
-                                     const tutti_reducer_opts *opts, const bool *late);
+                                     const tutti_reducer_opts *opts, const bool *late,
+                                     bool kept_in_part);
 /* Instead of tutti_reducer_ready, which is also possible: first, all of gradient i is final but for the rows that have a byte 1 in
  * `touched`, which is copied; then, when they are, rows_ready. Between the two, what the rows still get is added to late_rows: row k is row
  * place[k] of *values_p; or, if that is NULL, as before to the gradient itself, which is not being sent yet. Valid until the next call
@@ -93,7 +94,7 @@ void tutti__reducer_set_common_step(tutti_reducer *reducer, uint64_t step);
 /* For the next step: shadow: this rank has no gradients (the ones it brings must be zero); partial: some rank has none; means
  * are over `divisor` ranks (0: all). */
 void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);
-/* For hooks: of the bucket that it has reduced, this rank keeps elements [begin, end) and those from `tail` on; the memory of the
+/* For hooks, with kept_in_part: of the bucket that it has reduced, this rank keeps elements [begin, end) and those from `tail` on; the memory of the
  * others goes back to the system, and is zero when it is next used. In host memory only. */
 void tutti__reducer_keep(tutti_reducer *reducer, size_t bucket, size_t begin, size_t end,
                          size_t tail);

@@ -251,16 +251,16 @@ static tutti_status compute_lazy(const tutti__node *n, bool backward)
     return TUTTI_OK;
 }
 
-/* Makes the parameters available that n reads. Those that an operation reads for another one, which is running, join that one's. */
+/* Makes n's parameters available; in backward also those not in backward_reads, which says what activations are kept, but not the table
+ * to whose rows backward only adds. Those of an operation that computes a source of another one, which is running, join that one's. */
 static tutti_status need_parameters(const tutti__node *n, bool backward)
 {
-    const unsigned reads = backward ? n->op->plain.backward_reads : ~0u;
     bool first = !n->cx->computing;
 
     for (int i = 0; i < n->n_src; i++) {
         const tutti_tensor *t = n->src[i];
 
-        if (!t || !(t->parameter || t->viewed) || !tutti__source_in(reads, i))
+        if (!t || !(t->parameter || t->viewed) || (backward && i == 0 && n->op->by_rows))
             continue;
         TUTTI_TRY(tutti__tensor_need(t, first));
         first = false;

@@ -59,7 +59,7 @@ static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *
                           const variant *w)
 {
     const tutti_ctx_opts cx_opts = {.seed = 3, .threads = 1, .kernels = test_kernels()};
-    tutti_ddp_opts own = *opts;
+    tutti_ddp_opts own = opts ? *opts : (tutti_ddp_opts){0};
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));

@@ -37,6 +37,51 @@ train two $shards --resume one/checkpoints/step-00000005
 train three $shards -n 3 --zero 1 --resume two/checkpoints/step-00000010
 same three undisturbed
 
+# With ZeRO-3 the model is in parts too: the same bits from and to every stage, and its weights in the run folder.
+train three3 $keys -n 3 --zero 3
+same three3 whole
+nothing_left three3
+verify three3 || { cat verify.out; fail "verify of zero 3"; }
+grep -q 'intact   three3/model.safetensors.index.json' verify.out || { cat verify.out; fail "the run folder's parts are not verified"; }
+[ "$(ls three3/checkpoints/latest | grep -c '^model')" -ge 3 ] && [ ! -e three3/model.safetensors ] || { ls three3 three3/checkpoints/latest; fail "zero 3 writes no parts"; }
+[ "$(digest three3)" = "$(sed -n 's/.*"model_digest": "\(.*\)".*/\1/p' three3/checkpoints/latest/state.json)" ] || fail "model_digest of zero 3"
+for stages in "1 3" "2 3" "3 0" "3 1" "3 3" "0 3"; do
+    read -r from3 to3 <<<"$stages"
+    case $from3 in 0) of=whole ;; 1) of=parts ;; 3) of=three3 ;; 2) train two2 $keys -n 3 --zero 2 && of=two2 ;; esac
+    train again $keys -n 3 --resume $of/checkpoints/step-00000010 --zero $to3
+    same again whole
+    rm -rf again
+done
+train a $keys -n 2 --resume whole/checkpoints/step-00000010
+train b $keys -n 2 --resume three3/checkpoints/step-00000010 --zero 3
+same b a
+train c $keys -n 1 --resume whole/checkpoints/step-00000010
+train d $keys -n 1 --resume three3/checkpoints/step-00000010
+same d c
+"$TUTTI" checkpoint export three3 three3.safetensors >export.out || { cat export.out; fail "export of parts"; }
+"$TUTTI" checkpoint export whole whole.safetensors >export.out || { cat export.out; fail "export"; }
+cmp three3.safetensors whole.safetensors || fail "exported weights differ"
+"$TUTTI" eval three3 --data digits >a.out 2>&1 && "$TUTTI" eval whole --data digits >b.out 2>&1 || { cat a.out b.out; fail "eval of parts"; }
+diff <(grep -v 'images/s\|three3' a.out) <(grep -v 'images/s\|whole' b.out) || fail "eval of parts"
+at=three3/checkpoints/step-00000032
+cp -rL $at hurt && rm hurt/model-00001-of-*
+refused 1 "hurt/model-00001-of-0000$(ls $at | grep -c '^model-').safetensors is missing" "$TUTTI" eval hurt --data digits --model mlp
+"$TUTTI" train $keys -n 3 --run-dir three3 --epochs 3 --resume auto >three3.out 2>&1 || { cat three3.out; fail "zero 3 continued without"; }
+[ -e three3/model.safetensors ] && [ -z "$(ls three3 | grep '^model-')" ] || { ls three3; fail "parts of an earlier layout are left"; }
+if python3 -c 'import torch, safetensors.torch' 2>python.err; then
+    python3 - $at whole.safetensors <<'END' || fail "safetensors.torch reads other weights"
+import glob, sys, torch
+import safetensors.torch as s
+parts = {}
+for file in glob.glob(sys.argv[1] + "/model-*.safetensors"):
+    parts.update(s.load_file(file))
+whole = s.load_file(sys.argv[2])
+assert parts.keys() == whole.keys() and all(torch.equal(parts[k], whole[k]) for k in whole)
+END
+else
+    echo "skipped: python3 has no safetensors and torch"
+fi
+
 # Everywhere where weights are expected; the optimizer's index as a file.
 "$TUTTI" eval parts --data digits >eval.out 2>&1 || { cat eval.out; fail "eval"; }
 "$TUTTI" checkpoint show $from >show.out || fail "show"

@@ -1,4 +1,4 @@
-# hf_transformers.sh -- folders that transformers saves load, whole or in parts, of PyTorch, in 32 and 16 bit, with the same loss; those that checkpoint
+# hf_transformers.sh -- folders that transformers saves load, whole or in parts (and those of ZeRO-3 there), of PyTorch, in 32 and 16 bit, with the same loss; those that checkpoint
 # export --hf writes load there, with the same loss.   timeout: 300, tier: long   SPDX-License-Identifier: MIT
 #
 # With the transformers of python3, or of the interpreter that TUTTI_TEST_PYTHON names.
@@ -25,6 +25,11 @@ for model in gpt2 base parts bin half llama tied; do
     "$TUTTI" checkpoint export $model.run --hf $model.out >export.out || { cat export.out; fail "export of $model"; }
     loss $model.out $model.run
 done
+# Parts, as ranks of ZeRO-3 have written them, which transformers reads by their index.
+train split.run --init gpt2 $data --context 64 --max-steps 3 --eval-every 0 --lr 0.01 --threads 1 -n 2 --zero 3
+mkdir split && cp gpt2/config.json split.run/checkpoints/latest/model* split
+[ -e split/model.safetensors.index.json ] || { ls split; fail "the model is not in parts"; }
+loss split split.run
 hf loss $folders >theirs
 close theirs ours 1e-6
 

@@ -1,20 +1,40 @@
 # One training by different layouts has one parameter_digest: ranks, ZeRO, with shards or without, with clipping, accumulation and
-# dropout; and so are the norms.   timeout: 300
+# dropout. So have norms, the average of the weights, and the steps that the loss scaler leaves out.   timeout: 300
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
-LAYOUT_STEPS=2 "$SOURCE_DIR/bench/layouts.sh" gpt2 >table 2>&1 || { cat table; fail "layouts differ"; }
+"$SOURCE_DIR/bench/layouts.sh" gpt2 >table 2>&1 || { cat table; fail "layouts differ"; }
 rows=$(grep -c '| yes |$' table || true)
 [ "$rows" -ge 14 ] || { cat table; fail "$rows rows"; }
 
-# Norms that a limit never reached, and their lines of metrics.
-keys="--model mlp --dropout 0.3 --batch-size 4 --max-steps 5 --log-every 1 --threads 1 --eval-every 0 --grad-accumulation 2 --optimizer adam"
-norms() { sed -n 's/.*"step": \([0-9]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/p' "$1/metrics.jsonl"; }
-for law in "--shards 6" ""; do
-    rm -rf plain zero
-    train plain -n 3 $keys $law
-    train zero -n 3 $keys $law --zero 1 --bucket-mb 0.02 --first-bucket-mb 0.01
-    [ "$(norms plain | wc -l)" = 5 ] || { cat plain/metrics.jsonl; fail "no norms"; }
-    diff <(norms plain) <(norms zero) || fail "norms differ with ZeRO ($law)"
-    same plain zero
-done
+result() {
+    local key
+    for key in parameter_digest ema_digest skipped_steps; do
+        echo "$key $(field "$1/summary.json" $key)"
+    done
+    sed -n 's/.*"step": \([0-9]*\),.*"grad_norm": \([^,]*\),.*/\1 \2/p' "$1/metrics.jsonl"
+}
+# compare WHAT KEYS...: ZeRO 0 and 1 on 3 ranks, with shards and without, and with shards on 2.
+compare() {
+    local what=$1 law
+    shift
+    for law in "--shards 6" ""; do
+        rm -rf plain zero
+        train plain -n 3 "$@" $law
+        train zero -n 3 "$@" $law --zero 1 --bucket-mb 0.02 --first-bucket-mb 0.01
+        diff <(result plain) <(result zero) || fail "$what: ZeRO changes the bits ($law)"
+        [ "$(result plain | grep -c '^[0-9]')" -ge 5 ] || { result plain; fail "$what: no norms"; }
+        [ -n "$law" ] || continue
+        rm -rf fewer
+        train fewer -n 2 "$@" $law --zero 1
+        diff <(result plain) <(result fewer) || fail "$what: ranks change the bits"
+    done
+}
+mlp="--model mlp --dropout 0.3 --optimizer adamw --log-every 1 --threads 1 --eval-every 0"
+compare norms $mlp --batch-size 4 --max-steps 5 --grad-accumulation 2 # without a limit
+compare ema $mlp --batch-size 4 --max-steps 5 --grad-accumulation 2 --clip-grad-norm 0.5 --ema 0.9
+grep -q '"ema_digest"' plain/summary.json || fail "no average"
+export TUTTI_EMULATE_HALF=1
+compare bf16 $mlp --batch-size 4 --max-steps 5 --grad-accumulation 2 --clip-grad-norm 0.5 --amp bf16
+compare fp16 --model mlp --optimizer adamw --log-every 1 --threads 1 --eval-every 0 --batch-size 1 --max-steps 24 --clip-grad-norm 0.5 --lr 0.2 --amp fp16
+[ "$(field plain/summary.json skipped_steps)" -ge 1 ] || fail "no step was left out"

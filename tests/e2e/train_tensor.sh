@@ -44,6 +44,41 @@ train plain_bf16 $gpt2 --amp bf16
 train divided_bf16 -n 2 --tensor 2 $gpt2 --amp bf16
 alike plain_bf16 divided_bf16 2e-2
 
+# Checkpoints have whole tensors: resumed in the same layout with the same bits; in others, and evaluated by one rank.
+steps="--schedule constant --warmup-steps 0 --checkpoint-every 3 --keep-checkpoints 0 --ema 0.9"
+train all.2 -n 2 --tensor 2 $gpt2 $steps
+train all.4 -n 4 --tensor 2 --zero 1 $gpt2 $steps
+train all.1 $gpt2 $steps
+train again.2 -n 2 --tensor 2 $gpt2 $steps --resume all.2/checkpoints/step-00000003
+same all.2 again.2
+train again.4 -n 4 --tensor 2 --zero 1 $gpt2 $steps --resume all.4/checkpoints/step-00000003
+same all.4 again.4
+train onto.1 $gpt2 $steps --resume all.2/checkpoints/step-00000003
+train onto.4 -n 4 --tensor 4 $gpt2 $steps --resume all.1/checkpoints/step-00000003
+for run in onto.1 onto.4; do
+    losses $run >$run.loss
+    losses all.1 | tail -n "$(wc -l <$run.loss)" >rest.loss
+    close rest.loss $run.loss 2e-6
+done
+for zero in 2 3; do # of each tensor rank's part, over the data ranks
+    train zero.$zero -n 4 --tensor 2 --zero $zero $gpt2 $steps --ema 0
+    same all.4 zero.$zero
+done
+train zero.sequence -n 4 --tensor 2 --zero 3 --sequence-parallel $gpt2 $steps --ema 0
+train sequence -n 4 --tensor 2 --sequence-parallel $gpt2 $steps
+same sequence zero.sequence
+still="--max-steps 1 --lr 0 --weight-decay 0 --init all.2"
+train init.1 $gpt2 $still
+train init.4 -n 4 --tensor 2 $gpt2 $still --resume auto
+same init.1 init.4
+same init.1 all.2
+timeout 60 "$TUTTI" eval all.2 --data shakespeare >eval.out 2>&1 || { cat eval.out && fail "eval of a divided run"; }
+timeout 60 "$TUTTI" checkpoint verify all.2 >verify.out 2>&1 || { cat verify.out && fail "its checkpoints do not verify"; }
+"$TUTTI" checkpoint export all.2 --out whole.safetensors >export.out 2>&1 || { cat export.out && fail "export"; }
+train whole.1 $gpt2 $still --init whole.safetensors
+same init.1 whole.1
+
+refused 2 "comm_hook: the matrices that powersgd approximates are divided" "$TUTTI" train -n 4 --tensor 2 $gpt2 --comm-hook powersgd
 refused 2 "--tensor 3 on 4 ranks: 4 is not a multiple of 3; --tensor 1, 2 or 4" "$TUTTI" train -n 4 --tensor 3 $gpt2
 refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" train -n 3 --tensor 3 $gpt2
 refused 2 "kv_heads: llama: a layer has 1, which cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 $llama --kv-heads 1

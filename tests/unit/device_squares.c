@@ -114,7 +114,7 @@ static void assert_sum(const tutti__squares *got, const sum *s, const char *what
 {
     for (int k = 0; k < 2; k++)
         if (got->largest != s->largest || got->low[k] < 0 || got->low[k] > UINT32_MAX ||
-            ((wide)got->high[k] << 32) + got->low[k] != s->part[k])
+            (wide)got->high[k] * ((wide)1 << 32) + got->low[k] != s->part[k])
             fail_msg("%s, integer %d: %lld * 2^32 + %lld of largest %08x, expected %.17g of %08x",
                      what, k, (long long)got->high[k], (long long)got->low[k],
                      (unsigned)got->largest, (double)s->part[k], (unsigned)s->largest);

@@ -29,7 +29,6 @@ static tutti_ema *ema;
 static tutti_reducer *reducer;
 static tutti_elastic *elastic;
 static tutti_ddp *ddp;
-static tutti_zero *zero;
 static tutti_join *join;
 static tutti_dataset *dataset;
 static tutti_tokenizer *tokenizer;

@@ -54,6 +54,12 @@ static void cpu_give_back(tutti_device device, void *p, size_t bytes)
     tutti__memory_give_back(p, bytes);
 }
 
+static void cpu_together(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    tutti__memory_together(p, bytes);
+}
+
 static void *cpu_host_alloc(tutti_device device, size_t bytes)
 {
     return cpu_alloc(device, bytes, false);
@@ -134,6 +140,7 @@ const tutti__device_ops tutti__cpu_ops = {
     .unreserve = cpu_unreserve,
     .back = cpu_back,
     .give_back = cpu_give_back,
+    .together = cpu_together,
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_free,
     .stream_new = cpu_stream_new,

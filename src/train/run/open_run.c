@@ -103,7 +103,9 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
     const tutti__train_config *c = run->session.config;
     tutti_status status;
 
-    if (run->resume.found || (run->session.rank != 0 && !starts_anew(run)))
+    if (run->resume.found ||
+        (run->session.rank != 0 && !starts_anew(run) &&
+         (!run->session.mesh || run->session.pipeline))) /* who has other parts */
         return TUTTI_OK;
     if (c->init[0])
         TUTTI_TRY(load_weights(run));

@@ -7,6 +7,7 @@
 #include "train/session/text.h"
 
 #include "data/dataset.h"
+#include "ddp/pieces.h"
 #include "device/cpu/peak.h"
 #include "nn/nn.h"
 
@@ -16,7 +17,7 @@
 /* Whether a parameter is a table that is only looked up: of an embedding that is not the head as well. */
 static bool is_table(size_t classes, const tutti__state *state, bool has_head)
 {
-    const tutti_shape shape = state->tensor->shape;
+    const tutti_shape shape = tutti__whole_shape(state->tensor);
 
     return tutti__is_embedding(state->owner) && !state->next_tied &&
            (shape.d[0] != (int64_t)classes || has_head);
@@ -29,7 +30,7 @@ static bool has_own_head(size_t classes, const struct tutti_root *root)
         const tutti__state *state = root->parameters.p[i];
 
         if (!tutti__is_embedding(state->owner) && state->tensor->shape.n == 2 &&
-            state->tensor->shape.d[0] == (int64_t)classes)
+            tutti__whole_shape(state->tensor).d[0] == (int64_t)classes)
             return true;
     }
     return false;
@@ -42,7 +43,9 @@ static double queries_of(const tutti_tensor *t)
 
     if (n > 13 && strcmp(t->name + n - 13, "c_attn.weight") == 0)
         return (double)t->shape.d[0];
-    return n > 13 && strcmp(t->name + n - 13, "q_proj.weight") == 0 ? (double)t->shape.d[0] : 0;
+    return n > 13 && strcmp(t->name + n - 13, "q_proj.weight") == 0
+               ? (double)tutti__whole_shape(t).d[0]
+               : 0;
 }
 
 static bool is_trained(const tutti__state *state)
@@ -75,7 +78,7 @@ static double token_flops(const tutti__train_task *task, const struct tutti_root
 
         attention += queries_of(state->tensor) * (goes_back || i == first ? 6 : 2);
         if (!is_table(classes, state, has_head))
-            flops += each * (double)tutti_shape_count(state->tensor->shape);
+            flops += each * (double)tutti__whole_count(state);
     }
     return flops + attention * (double)task->positions;
 }

@@ -60,7 +60,7 @@ struct Squares : tutti__squares {
 
             memcpy(whole, sum, sizeof whole);
             for (int j = 0; j < 2; j++)
-                low[j] += (int64_t)(whole[j] - bits[j]);
+                low[j] = (int64_t)((uint64_t)low[j] + whole[j] - bits[j]); /* NaN: anything */
         }
     }
 

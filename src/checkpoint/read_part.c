@@ -1,0 +1,27 @@
+/* read_part.c -- a rank's part of a file's tensor.   SPDX-License-Identifier: MIT */
+#include "checkpoint/read_part.h"
+
+#include <stdlib.h>
+
+tutti_status tutti__read_part(tutti__weights *file, size_t k, const tutti_tensor *t, void *dst)
+{
+    const tutti__state *state = t->parameter ? tutti__state_of(t) : NULL;
+    const tutti_shape shape = tutti__whole_shape(t);
+    const size_t each = tutti_dtype_size(t->dtype);
+    tutti__tensor_box box;
+    tutti_status status;
+    void *all;
+
+    if (!state || state->split.count == 0)
+        return tutti__weights_read_as(file, k, t->dtype, dst);
+    box = (tutti__tensor_box){state->split.dim, state->split.parts, state->split.index,
+                              state->split.count};
+    all = tutti__alloc((size_t)tutti_shape_count(shape) * each);
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    status = tutti__weights_read_as(file, k, t->dtype, all);
+    if (status == TUTTI_OK)
+        tutti__box_pick(&box, shape, each, 0, (size_t)tutti_shape_count(t->shape), all, dst);
+    free(all);
+    return status;
+}
