@@ -391,6 +391,16 @@ enum {
         128 /* a language model: x is I64 [N,T], the output logits [N,T,classes] of each next token */
 };
 
+/* A step of a model's forward, of those between which a pipeline can be cut (pipeline.h). */
+typedef struct tutti_model_block {
+    char name[48]; /* of the keys of `tutti train`: "h.4" */
+    /* The parameters and buffers that it reads: names of tensors or modules, or patterns, as in tutti_module_freeze. Another block may
+     * read the same parameter if the first block reads it by tutti_embedding of the model's input alone. */
+    char state[256];
+    tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x, int i);
+    uint64_t reserved[2]; /* zero */
+} tutti_model_block;
+
 /* A kind of model: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
  * The library's own are in src/nn/model. See docs/your-own-model.md. */
 typedef struct tutti_model_kind {
@@ -403,10 +413,14 @@ typedef struct tutti_model_kind {
     int channels; /* of its input; 3: grey images are repeated in all three. 0: any number */
     unsigned
         sizes; /* which sizes of tutti_model_opts it has, and whether recompute; others are refused */
+    /* The i-th step of forward, which is all of them in order, each with the result of the one before; false past the last one. Before
+     * init, with its options. With a pipeline, parameters and buffers of blocks that a rank has not are not made there: the calls that
+     * make them return NULL, without an error. NULL: the model is no list of blocks. */
+    bool (*block)(const tutti_model_opts *opts, int i, tutti_model_block *block_p);
     const tutti_parallel_rule
         *plan; /* how its layers are divided among ranks: n_plan rules; NULL: they cannot be */
     size_t n_plan;
-    uint64_t reserved[2]; /* zero */
+    uint64_t reserved[1]; /* zero */
 } tutti_model_kind;
 
 /* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;

@@ -18,6 +18,7 @@
 #include <tutti/optim.h>
 #include <tutti/amp.h>
 #include <tutti/ddp.h>
+#include <tutti/pipeline.h>
 #include <tutti/tokenizer.h>
 #include <tutti/data.h>
 #include <tutti/checkpoint.h>

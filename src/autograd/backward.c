@@ -7,8 +7,9 @@
  * called. That order is known before the scan, from the counts alone. A tensor's first gradient is adopted, further ones are
  * added into one of the two; when a node is done, its result's gradient is released for the next ones, so that the scan needs
  * few buffers; so is the result, if a model made it. */
+#include "autograd/backward.h"
+
 #include "device/flat.h"
-#include "tensor/op.h"
 
 #include <string.h>
 
@@ -84,6 +85,8 @@ static tutti_status deliver_all(tutti__node *n)
     for (int i = 0; i < n->n_src; i++)
         if (n->src_grad[i])
             TUTTI_TRY(deliver(n->src[i], n->src_grad[i]));
+    if (n->part == TUTTI__NODE_INPUTS)
+        return TUTTI_OK; /* the other part of n reads it */
     if (heirs == 0 && !shared)
         tutti__tensor_release(dy);
     n->dst->grad = NULL;
@@ -202,6 +205,106 @@ static void take_back_uses(const tutti_ctx *cx, const tutti__node *n)
     }
 }
 
+/* ---- Backward in two parts --------------------------------------------------------------------- */
+
+static bool is_apart(const tutti__node *n)
+{
+    for (int i = 0; i < n->n_src; i++)
+        if (tutti__counts_use(n, i) && n->src[i]->parameter->apart)
+            return true;
+    return false;
+}
+
+/* A product whose parameters nothing else on the tape reads: else their gradients would be added in another order. */
+static bool can_divide(const tutti__node *n)
+{
+    bool any = false;
+
+    for (int i = 0; i < n->n_src; i++) {
+        if (tutti__counts_use(n, i) && n->src[i]->parameter->all_uses != 1)
+            return false;
+        any |= tutti__counts_use(n, i);
+    }
+    return any && n->op->flops;
+}
+
+/* t is still to be read, and what it looks at. */
+static void hold(tutti_tensor *t)
+{
+    while (t && !t->parameter && !t->held) {
+        t->held = true;
+        t = t->lazy ? t->lazy->x : t->shared && t->node ? t->node->src[0] : NULL;
+    }
+}
+
+/* Which nodes of the tape are left to tutti__backward_weights, and what they need. */
+static void divide(const tutti_ctx *cx, bool weights_later)
+{
+    for (tutti__node *n = cx->first_node; n; n = n->next)
+        for (int i = 0; i < n->n_src; i++)
+            if (tutti__counts_use(n, i))
+                n->src[i]->parameter->all_uses = n->src[i]->parameter->uses;
+    for (tutti__node *n = cx->first_node; n; n = n->next) {
+        n->part = is_apart(n) || (weights_later && can_divide(n)) ? TUTTI__NODE_INPUTS
+                                                                  : TUTTI__NODE_WHOLE;
+        for (int i = 0; i < n->n_src; i++)
+            if (tutti__counts_use(n, i))
+                n->src[i]->parameter->later = n->part == TUTTI__NODE_INPUTS;
+        for (int i = 0; i < n->n_src && n->part == TUTTI__NODE_INPUTS; i++)
+            if (tutti__source_in(n->op->plain.backward_reads, i))
+                hold(n->src[i]);
+        if (n->part == TUTTI__NODE_INPUTS && (n->op->plain.backward_reads & TUTTI_OP_RESULT))
+            hold(n->dst);
+    }
+}
+
+/* Runs backward of n for parameters alone, or for all other sources. */
+static tutti_status run_part(tutti__node *n, bool parameters)
+{
+    const size_t bytes = (size_t)n->n_src * sizeof(bool);
+    bool wanted[32], any = false;
+    tutti_status status = TUTTI_OK;
+
+    if (n->n_src > (int)TUTTI__COUNT_OF(wanted))
+        return tutti__fail(TUTTI_ERR_INTERNAL, "%d sources in a divided backward", n->n_src);
+    memcpy(wanted, n->wants_grad, bytes);
+    for (int i = 0; i < n->n_src; i++) {
+        n->wants_grad[i] = wanted[i] && (n->src[i]->parameter != NULL) == parameters;
+        any |= n->wants_grad[i];
+        n->src_grad[i] = NULL;
+    }
+    if (any)
+        status = tutti__node_backward(n);
+    if (any && status == TUTTI_OK)
+        status = deliver_all(n);
+    memcpy(n->wants_grad, wanted, bytes);
+    return status;
+}
+
+tutti_status tutti__backward_weights(tutti_ctx *cx, bool apart)
+{
+    for (tutti__node *n = cx->last_node; n; n = n->previous) {
+        tutti_status status;
+
+        if (n->part != TUTTI__NODE_INPUTS || !n->dst->grad || is_apart(n) != apart)
+            continue;
+        n->part = TUTTI__NODE_WEIGHTS;
+        status = run_part(n, true);
+        if (status != TUTTI_OK)
+            return tutti__name_operation(n, "backward of ", status);
+    }
+    return TUTTI_OK;
+}
+
+tutti__node *tutti__backward_apart(const tutti_ctx *cx, const tutti_tensor *parameter)
+{
+    for (tutti__node *n = cx->first_node; n; n = n->next)
+        for (int i = 0; n->part == TUTTI__NODE_INPUTS && i < n->n_src; i++)
+            if (n->src[i] == parameter)
+                return n;
+    return NULL;
+}
+
 /* ---- The scan -------------------------------------------------------------------------------- */
 
 /* Tells the listener the order, then makes sure that every parameter has memory for its gradient. */
@@ -235,27 +338,33 @@ static tutti_status visit(tutti__node *n)
 
     if (n->block)
         TUTTI_TRY(tutti__recomputed_begin(n->block));
-    if (n->dst->grad) {
+    if (n->dst->grad && n->part == TUTTI__NODE_INPUTS) {
+        status = run_part(n, false);
+    } else if (n->dst->grad) {
         status = tutti__node_backward(n);
         if (status == TUTTI_OK)
             status = deliver_all(n);
     }
     if (status != TUTTI_OK)
         return tutti__name_operation(n, "backward of ", status);
-    if (n->dst->intermediate)
+    if (n->dst->intermediate && !n->dst->held)
         tutti__activation_release(n->dst);
     if (n->block && (!n->previous || n->previous->block != n->block))
         tutti__recomputed_end(n->block);
     return TUTTI_OK;
 }
 
-static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
+static tutti_status one(tutti_ctx *cx, tutti_tensor *loss)
 {
     loss->grad = tutti__tensor_new(cx, loss->shape, loss->dtype);
     if (!loss->grad)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__tensor_alloc(loss->grad, NULL));
-    TUTTI_TRY(cx->stream->ops->flat->fill(cx->stream, loss->grad->data, 1, 1));
+    return cx->stream->ops->flat->fill(cx->stream, loss->grad->data, 1, 1);
+}
+
+static tutti_status scan(tutti_ctx *cx)
+{
     for (tutti__node *n = cx->last_node; n; n = n->previous) {
         TUTTI_TRY(visit(n));
         take_back_uses(cx, n);
@@ -277,12 +386,18 @@ static tutti_status check_loss(const tutti_tensor *loss)
     return TUTTI_OK;
 }
 
-static tutti_status run(tutti_ctx *cx, tutti_tensor *loss)
+/* dy: the gradient of y; NULL: y is a loss. */
+static tutti_status run(tutti_ctx *cx, tutti_tensor *y, tutti_tensor *dy, bool weights_later)
 {
-    TUTTI_TRY(check_loss(loss));
-    prune(cx, loss);
+    if (!dy)
+        TUTTI_TRY(check_loss(y));
+    prune(cx, y);
+    divide(cx, weights_later);
     TUTTI_TRY(prepare(cx));
-    return scan(cx, loss);
+    y->grad = dy;
+    if (!dy)
+        TUTTI_TRY(one(cx, y));
+    return scan(cx);
 }
 
 /* Calls the listener's end; an earlier failure's message stays the thread's. */
@@ -299,14 +414,14 @@ static tutti_status end(const tutti_ctx *cx, tutti_status status)
     return status == TUTTI_OK ? ended : tutti__fail_again(status, cause);
 }
 
-tutti_status tutti_backward(tutti_tensor *loss)
+tutti_status tutti__backward_from(tutti_tensor *y, tutti_tensor *dy, bool weights_later)
 {
     tutti_ctx *cx;
     tutti_status status;
     uint64_t begin_ns;
 
-    TUTTI_TRY(tutti__tensor_alive(loss));
-    cx = loss->cx;
+    TUTTI_TRY(tutti__tensor_alive(y));
+    cx = y->cx;
     if (!cx->recording)
         return tutti__fail(
             TUTTI_ERR_STATE, "tutti_backward: %s; open a training step with tutti_step_begin",
@@ -317,9 +432,14 @@ tutti_status tutti_backward(tutti_tensor *loss)
                            "with tutti_add first, or open another step");
     cx->backward_done = true;
     begin_ns = tutti__now_ns();
-    status = run(cx, loss);
-    cx->round++; /* the optimizer runs next: cached weights become invalid */
+    status = run(cx, y, dy, weights_later);
+    cx->round = ++cx->rounds; /* the optimizer runs next: cached weights become invalid */
     tutti__record(cx->recorder, "step", "backward", (int64_t)cx->step, 0, begin_ns,
                   tutti__now_ns());
     return end(cx, status);
+}
+
+tutti_status tutti_backward(tutti_tensor *loss)
+{
+    return tutti__backward_from(loss, NULL, false);
 }

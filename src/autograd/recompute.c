@@ -81,6 +81,6 @@ tutti_status tutti__recomputed_begin(tutti__recomputed *block)
 void tutti__recomputed_end(const tutti__recomputed *block)
 {
     for (tutti__node *n = block->first; n; n = n->block_next)
-        if (!n->kept)
+        if (!n->kept && !n->dst->held)
             tutti__activation_release(n->dst);
 }

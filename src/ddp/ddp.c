@@ -383,6 +383,12 @@ static tutti_status on_end(void *self, tutti_status status)
     return TUTTI_OK;
 }
 
+tutti_status tutti__ddp_average(tutti_ddp *ddp)
+{
+    ddp->paused = false;
+    return on_end(ddp, on_begin(ddp, NULL, 0));
+}
+
 tutti_status tutti__ddp_shadow_backward(tutti_ddp *ddp)
 {
     tutti_status status;

@@ -191,6 +191,8 @@ tutti_status tutti__join_announce(tutti_ddp *ddp, tutti__join_kind kind, const v
                                   double value);
 /* Takes part in the collectives of a backward with zeros. */
 tutti_status tutti__ddp_shadow_backward(tutti_ddp *ddp);
+/* Averages the gradients that backwards have added up while it was paused; then it is not paused. */
+tutti_status tutti__ddp_average(tutti_ddp *ddp);
 /* Whether a training step begins with a broadcast of buffers. */
 bool tutti__ddp_sends_buffers(const tutti_ddp *ddp);
 /* Copies ddp->source's parameters and buffers to all. Collective. */

@@ -122,6 +122,16 @@ static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
     return TUTTI_OK;
 }
 
+static tutti_status check(const char *name, const tutti_model_opts *opts,
+                          const tutti_model_kind **kind_p)
+{
+    TUTTI_TRY(find_kind(name, opts ? opts->kind : NULL, kind_p));
+    if (!opts)
+        return tutti__fail(TUTTI_ERR_ARG, "model %s: no options, expected the input's size", name);
+    TUTTI_TRY(check_opts(name, opts));
+    return check_sizes(*kind_p, opts);
+}
+
 /* opts->parallel: before the layers are made. */
 static tutti_status divide(tutti_module *m, const tutti_model_kind *kind,
                            const tutti_model_opts *opts)
@@ -153,15 +163,17 @@ static tutti_status divide(tutti_module *m, const tutti_model_kind *kind,
 tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *name,
                              const tutti_model_opts *opts)
 {
+    return tutti__model_new_part(model_p, cx, name, opts, NULL, false);
+}
+
+tutti_status tutti__model_new_part(tutti_model **model_p, tutti_ctx *cx, const char *name,
+                                   const tutti_model_opts *opts, const char *state, bool no_values)
+{
     const tutti_model_kind *kind;
     tutti_model *model;
     tutti_status status;
 
-    TUTTI_TRY(find_kind(name, opts ? opts->kind : NULL, &kind));
-    if (!opts)
-        return tutti__fail(TUTTI_ERR_ARG, "model %s: no options, expected the input's size", name);
-    TUTTI_TRY(check_opts(name, opts));
-    TUTTI_TRY(check_sizes(kind, opts));
+    TUTTI_TRY(check(name, opts, &kind));
     model = tutti__alloc(sizeof *model);
     if (model)
         model->module = tutti__alloc(kind->bytes);
@@ -171,13 +183,19 @@ tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *n
     }
     tutti_module_init(model->module, cx);
     tutti_module_set_forward(model->module, kind->forward);
+    if (model->module->root) {
+        model->module->root->part = state;
+        model->module->root->no_values = no_values;
+    }
     status = divide(model->module, kind, opts);
     if (status == TUTTI_OK) {
         kind->init(model->module, opts);
         status = tutti_module_status(model->module);
     }
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && !state) /* else a rule may be for another part */
         status = tutti__parallel_check(model->module);
+    if (model->module->root)
+        model->module->root->part = NULL;
     if (status == TUTTI_OK)
         *model_p = model;
     else
@@ -205,20 +223,75 @@ static tutti_tensor *looks_at(const tutti_tensor *t)
     return t->lazy ? t->lazy->x : t->shared && t->node ? t->node->src[0] : NULL;
 }
 
-tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
+/* Forward of blocks first to end - 1; blocks NULL: of all. */
+static tutti_tensor *run_in_model(tutti_model *model, const tutti_model_block *blocks, int first,
+                                  int end, tutti_tensor *x)
 {
-    tutti_ctx *cx;
-    tutti_tensor *y;
-    bool in_model;
+    tutti_ctx *cx = tutti_module_ctx(model->module);
+    const bool in_model = cx->in_model;
+    tutti_tensor *y = x;
 
-    if (TUTTI__NOT_NULL(model) != TUTTI_OK)
-        return NULL;
-    cx = tutti_module_ctx(model->module);
-    in_model = cx->in_model;
     cx->in_model = true;
-    y = tutti_module_forward(model->module, x);
+    if (!blocks)
+        y = tutti_module_forward(model->module, x);
+    for (int i = first; blocks && y && i < end; i++)
+        y = blocks[i].forward(model->module, y, i);
     cx->in_model = in_model;
     for (tutti_tensor *t = y; t && !in_model; t = looks_at(t))
         t->intermediate = false;
     return y;
+}
+
+tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
+{
+    if (TUTTI__NOT_NULL(model) != TUTTI_OK)
+        return NULL;
+    return run_in_model(model, NULL, 0, 0, x);
+}
+
+tutti_tensor *tutti__model_run(tutti_model *model, const tutti_model_block *blocks, int first,
+                               int end, tutti_tensor *x)
+{
+    return run_in_model(model, blocks, first, end, x);
+}
+
+bool tutti__model_reads_tokens(const char *name, const tutti_model_opts *opts)
+{
+    const tutti_model_kind *kind;
+
+    return find_kind(name, opts ? opts->kind : NULL, &kind) == TUTTI_OK &&
+           (kind->sizes & TUTTI_MODEL_TOKENS);
+}
+
+tutti_status tutti__model_blocks(const char *name, const tutti_model_opts *opts,
+                                 tutti_model_block **blocks_p, int *n_p)
+{
+    const tutti_model_kind *kind;
+    tutti_model_block block;
+    int n = 0;
+
+    *blocks_p = NULL;
+    TUTTI_TRY(check(name, opts, &kind));
+    if (!kind->block)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "model %s is no list of blocks, so that it cannot be cut into stages; "
+                           "expected one that is, such as gpt2, llama, vit, resnet18, mini_resnet "
+                           "or mlp",
+                           name);
+    while (n < 65536 && kind->block(opts, n, &block))
+        n++;
+    *blocks_p = tutti__alloc((size_t)(n + 1) * sizeof **blocks_p);
+    if (!*blocks_p)
+        return TUTTI_ERR_MEMORY;
+    for (int i = 0; i < n; i++) {
+        (void)kind->block(opts, i, &(*blocks_p)[i]);
+        TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_model_block, &(*blocks_p)[i]));
+        if (!(*blocks_p)[i].forward || !(*blocks_p)[i].name[0])
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "model %s: block %d has no name, or no forward function; expected "
+                               "both (tutti_model_block)",
+                               name, i);
+    }
+    *n_p = n;
+    return TUTTI_OK;
 }

@@ -341,7 +341,8 @@ static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init in
     void *values = t->data;
     tutti_status status = TUTTI_OK;
 
-    if (init == TUTTI_INIT_ZEROS || tutti__is_planned(cx->device)) /* memory is zeroed already */
+    if (init == TUTTI_INIT_ZEROS || /* memory is zeroed already */
+        state->owner->root->no_values || tutti__is_planned(cx->device))
         return TUTTI_OK;
     if (!cx->device_ops->is_host)
         values = tutti__alloc(bytes);
@@ -470,6 +471,21 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
     return NULL;
 }
 
+/* Whether this rank's part of the model has no such parameter or buffer. */
+static bool is_left_out(const tutti_module *m, const char *name)
+{
+    char text[sizeof((tutti__parameter *)0)->name];
+    size_t n;
+
+    if (!m || !m->root || !m->root->part || !name)
+        return false;
+    n = write_prefix(m, text, sizeof text);
+    if (n >= sizeof text)
+        return false;
+    snprintf(text + n, sizeof text - n, "%s", name);
+    return !tutti__name_selected(text, m->root->part);
+}
+
 static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init init, float bound)
 {
     struct tutti_root *root = m->root;
@@ -508,11 +524,17 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
                                     const tutti__division *given)
 {
     const making how = {adaptable, given, m && m->cx && m->cx->defers_parameters};
-    tutti__state *state = state_new(m, name, shape, TUTTI_F32, &how);
-    struct tutti_root *root = state ? m->root : NULL;
+    tutti__state *state;
+    struct tutti_root *root;
 
+    if (is_left_out(m, name)) {
+        m->root->n_drawn++;
+        return NULL;
+    }
+    state = state_new(m, name, shape, TUTTI_F32, &how);
     if (!state)
         return NULL;
+    root = m->root;
     state->parameter.index = root->parameters.n;
     state->parameter.requires_grad = true;
     state->parameter.round = &root->round;
@@ -541,7 +563,8 @@ tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape sh
                                tutti_dtype dtype, tutti_init init)
 {
     const tutti__division whole = {0};
-    tutti__state *state = state_new(m, name, shape, dtype, &(making){.given = &whole});
+    tutti__state *state =
+        is_left_out(m, name) ? NULL : state_new(m, name, shape, dtype, &(making){.given = &whole});
 
     if (!state)
         return NULL;

@@ -112,6 +112,9 @@ struct tutti_root {
     tutti__cursor cursors[3];     /* over parameters, buffers, both */
     tutti_status status;          /* the first error of an initialiser */
     char text[1024];
+    const char *
+        part; /* only parameters and buffers that this selects are made; NULL: all. Borrowed by initialisers */
+    bool no_values;                   /* initial values are zeros: nobody reads them */
     uint64_t round;                   /* zero_grad count, from 1 */
     struct tutti__parallel *parallel; /* tutti_module_parallelize; NULL: nothing is divided */
     /* of tutti_lora_apply; rank 0: there are no adapters */
@@ -298,6 +301,21 @@ static inline tutti_tensor *tutti__model_dropout(float dropout, tutti_tensor *x)
 {
     return dropout > 0 ? tutti_dropout(x, dropout) : x;
 }
+
+/* ---- Models in parts ---- */
+
+/* Whether its input is tokens, I64 [N,T]; of a name without a model: false. */
+bool tutti__model_reads_tokens(const char *name, const tutti_model_opts *opts);
+/* The blocks of a model, which the caller frees. ARG: it is no list of blocks. */
+tutti_status tutti__model_blocks(const char *name, const tutti_model_opts *opts,
+                                 tutti_model_block **blocks_p, int *n_p);
+/* tutti_model_new of the parameters and buffers alone that `state` selects, with the values that they have in the whole model; with
+ * no_values zeros. */
+tutti_status tutti__model_new_part(tutti_model **model_p, tutti_ctx *cx, const char *name,
+                                   const tutti_model_opts *opts, const char *state, bool no_values);
+/* As tutti_model_forward, of blocks first to end - 1. */
+tutti_tensor *tutti__model_run(tutti_model *model, const tutti_model_block *blocks, int first,
+                               int end, tutti_tensor *x);
 
 /* The library's model of this name; NULL: there is none. */
 const tutti_model_kind *tutti__model_find(const char *name);

@@ -220,7 +220,7 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
     cx->shard_chosen = opts->shard != 0;
     cx->nondeterministic = opts->nondeterministic;
     cx->defers_parameters = opts->defers_parameters && device.kind == TUTTI_CPU;
-    cx->serial = 1;
+    cx->serial = cx->serials = 1;
     cx->out_of_memory = (tutti_tensor){.cx = cx,
                                        .name = "",
                                        .poison = TUTTI_ERR_MEMORY,
@@ -388,7 +388,7 @@ void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
     cx->recording = !cx->eval && !(opts && opts->no_grad);
     cx->backward_done = cx->recomputing = false;
     cx->block = NULL;
-    cx->round++;
+    cx->round = ++cx->rounds;
     cx->dropout_calls = 0;
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
@@ -410,14 +410,14 @@ void tutti_step_end(tutti_ctx *cx)
 {
     if (!cx || !cx->in_step)
         return;
-    if (cx->kernels->step_end)
+    if (cx->kernels->step_end && cx->n_parked == 0)
         cx->kernels->step_end(cx);
     cx->in_step = cx->recording = false;
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
     cx->spare = cx->spare_activations = cx->host_spare = cx->spare_entries = NULL;
     cx->of_operation = NULL;
-    cx->serial++;
+    cx->serial = ++cx->serials;
     tutti__arena_reset(&cx->arena);
     tutti__arena_reset(&cx->memory);
     tutti__arena_reset(&cx->small);

@@ -49,6 +49,13 @@ static inline bool tutti__source_in(unsigned mask, int i)
     return mask >> (i < 30 ? i : 30) & 1;
 }
 
+/* What of a node backward has still to compute, or computes: */
+typedef enum tutti__node_part {
+    TUTTI__NODE_WHOLE,
+    TUTTI__NODE_INPUTS, /* gradients of sources that are no parameters; the others later */
+    TUTTI__NODE_WEIGHTS /* those of parameters, after the others */
+} tutti__node_part;
+
 struct tutti__node {
     tutti_ctx *cx;
     const tutti__op *op;
@@ -56,6 +63,7 @@ struct tutti__node {
     tutti_tensor **src; /* [n_src], as are the others; NULL: absent */
     bool *wants_grad;   /* needed a gradient when the node was recorded */
     bool reached;       /* set in backward: the loss depends on dst */
+    tutti__node_part part;
     tutti_tensor *dst;
     void *attributes; /* the operation's options, in the arena */
     void *saved[2];   /* what forward keeps for backward, in the arena */

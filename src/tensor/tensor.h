@@ -62,7 +62,10 @@ typedef struct tutti__parameter {
     uint64_t uses_step;    /* the step that `uses` belongs to: older counts are invalid */
     /* In backward: how many of the uses only add to rows of the gradient (op.h); and, if some do and all other uses end before the last
      * of them, how many parameters are final before those uses have ended; else NOT_LATE. */
-    uint32_t row_uses;
+    uint32_t row_uses, all_uses; /* all_uses: before any has ended */
+    bool later; /* in the last backward, its gradient was left to tutti__backward_weights */
+    bool
+        apart; /* always its gradient is left to tutti__backward_weights: the order of its parts is the caller's */
     size_t rest_place;
     const tutti__late_rows *late_rows; /* NULL: in the gradient */
     /* sparse: a byte per row, 1 if grad may be non-zero there; dense: NULL */
@@ -91,6 +94,7 @@ struct tutti_tensor {
     bool released;     /* an activation whose memory may have been reused */
     bool kept; /* backward reads the elements, or those of a lazy tensor are computed from them */
     bool last_read;              /* no operation of the forward pass reads it after the next one */
+    bool held;                   /* part of backward is still to read it (autograd/backward.h) */
     tutti_tensor *viewed;        /* a parameter, in whose memory data is; NULL: none */
     tutti__node *node;           /* that made it; NULL for inputs, parameters, buffers */
     tutti_tensor *grad;          /* during backward; of leaves also afterwards */
@@ -153,9 +157,11 @@ struct tutti_ctx {
     bool recomputing;         /* backward computes results of a block again */
     tutti__recomputed *block; /* of tutti_recompute, whose forward runs; NULL: none */
     uint64_t step;            /* training steps begun; 1 in the first */
-    uint64_t round;         /* steps and backwards so far: stamps what the optimizer invalidates */
-    uint64_t serial;        /* 1 + steps ended: stamps step tensors */
-    uint32_t dropout_calls; /* in this step */
+    uint64_t round;           /* of steps and backwards: stamps what the optimizer invalidates */
+    uint64_t serial;          /* stamps the step's tensors */
+    uint64_t rounds, serials; /* the last ones given */
+    int n_parked;             /* open steps that are parked: kernels keep what they may read */
+    uint32_t dropout_calls;   /* in this step */
     tutti__node *first_node, *last_node;
     size_t n_nodes, n_parameters;     /* on the tape; parameters counted once */
     tutti__spare *spare, *host_spare; /* of `memory` and `small`, and of `arena` */
@@ -174,6 +180,27 @@ struct tutti_ctx {
     /* of operations (op_profile.h); NULL: none, as on devices that compute asynchronously */
     struct tutti__profile *profile;
 };
+
+/* A training step set aside, so that the context can compute another one (parked.c). */
+typedef struct tutti__parked {
+    tutti__arena arena, memory, small;
+    bool in_step, eval, recording, backward_done;
+    uint64_t step, round, serial;
+    uint32_t dropout_calls;
+    tutti_dtype autocast;
+    tutti__node *first_node, *last_node;
+    size_t n_nodes, n_parameters;
+    tutti__spare *spare, *host_spare, *spare_activations, *spare_entries;
+    tutti_status step_status;
+    const char *step_text;
+} tutti__parked;
+
+/* Makes a place for a step: in it none is open. */
+void tutti__parked_init(tutti_ctx *cx, tutti__parked *parked);
+/* Exchanges the context's step and the parked one; either may not be open. Between operations. */
+void tutti__parked_swap(tutti_ctx *cx, tutti__parked *parked);
+/* Frees the memory of a step that is not open. */
+void tutti__parked_destroy(tutti__parked *parked);
 
 static inline bool tutti__is_half(tutti_dtype dtype)
 {

@@ -9,6 +9,7 @@
 #include "nn/language.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #define EPS 1e-5f
 #define STD 0.02f /* of initial weights */
@@ -125,21 +126,57 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, const 
     tutti_parameter_tie(&m->lm_head.weight, m->wte.weight);
 }
 
-static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+static tutti_tensor *embed(tutti_module *module, tutti_tensor *x, int i)
 {
     gpt2 *m = (gpt2 *)module;
     tutti_tensor *positions = m->wpe.weight, *bad;
     int64_t t;
 
+    (void)i;
     if (!tutti__language_input_fits(module, x, m->context, &bad))
         return bad;
     t = tutti_tensor_shape(x).d[1];
     if (t < m->context)
         positions = tutti_narrow(positions, 0, tutti__kv_cache_length(module->cx), t);
     x = tutti_add(tutti_embedding_forward(&m->wte, x), positions);
-    x = tutti_parallel_tokens(module, tutti__model_dropout(m->dropout, x));
-    x = tutti_module_forward(&m->h, x);
+    return tutti_parallel_tokens(module, tutti__model_dropout(m->dropout, x));
+}
+
+static tutti_tensor *run_block(tutti_module *module, tutti_tensor *x, int i)
+{
+    return tutti_module_forward(&((gpt2 *)module)->block[i - 1].base, x);
+}
+
+static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
+{
+    gpt2 *m = (gpt2 *)module;
+
+    (void)i;
     return tutti__vocabulary_logits(tutti_norm_forward(&m->ln_f, x), m->lm_head.weight);
+}
+
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+{
+    x = tutti_module_forward(&((gpt2 *)module)->h, embed(module, x, 0));
+    return head(module, x, 0);
+}
+
+static bool block_of(int layers, int i, tutti_model_block *block_p)
+{
+    const int last = layers + 1;
+
+    *block_p = (tutti_model_block){.forward = i == 0 ? embed : i == last ? head : run_block};
+    if (i == 0) {
+        snprintf(block_p->name, sizeof block_p->name, "embedding");
+        snprintf(block_p->state, sizeof block_p->state, "transformer.wte,transformer.wpe");
+    } else if (i == last) {
+        snprintf(block_p->name, sizeof block_p->name, "head");
+        snprintf(block_p->state, sizeof block_p->state, "transformer.wte,transformer.ln_f,lm_head");
+    } else {
+        snprintf(block_p->name, sizeof block_p->name, "h.%d", i - 1);
+        snprintf(block_p->state, sizeof block_p->state, "transformer.h.%d", i - 1);
+    }
+    return i <= last;
 }
 
 static void init(tutti_module *m, const tutti_model_opts *opts)
@@ -162,6 +199,29 @@ static void init_xl(tutti_module *m, const tutti_model_opts *opts)
     init_with(m, opts, "gpt2-xl", 48, 25, 1600);
 }
 
+static bool block(const tutti_model_opts *opts, int i, tutti_model_block *block_p)
+{
+    return block_of(opts->layers ? opts->layers : 12, i, block_p);
+}
+
+static bool block_medium(const tutti_model_opts *opts, int i, tutti_model_block *block_p)
+{
+    (void)opts;
+    return block_of(24, i, block_p);
+}
+
+static bool block_large(const tutti_model_opts *opts, int i, tutti_model_block *block_p)
+{
+    (void)opts;
+    return block_of(36, i, block_p);
+}
+
+static bool block_xl(const tutti_model_opts *opts, int i, tutti_model_block *block_p)
+{
+    (void)opts;
+    return block_of(48, i, block_p);
+}
+
 /* How its layers are divided among ranks. */
 static const tutti_parallel_rule plan[] = {
     {.name = "transformer.wte,lm_head", .how = TUTTI_PARALLEL_VOCABULARY},
@@ -178,6 +238,7 @@ const tutti_model_kind tutti__model_gpt2 = {
     .bytes = sizeof(gpt2),
     .init = init,
     .forward = forward,
+    .block = block,
     .sizes = SIZES | TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS,
     PLAN,
 };
@@ -187,6 +248,7 @@ const tutti_model_kind tutti__model_gpt2_medium = {
     .bytes = sizeof(gpt2),
     .init = init_medium,
     .forward = forward,
+    .block = block_medium,
     .sizes = SIZES,
     PLAN,
 };
@@ -196,6 +258,7 @@ const tutti_model_kind tutti__model_gpt2_large = {
     .bytes = sizeof(gpt2),
     .init = init_large,
     .forward = forward,
+    .block = block_large,
     .sizes = SIZES,
     PLAN,
 };
@@ -205,6 +268,7 @@ const tutti_model_kind tutti__model_gpt2_xl = {
     .bytes = sizeof(gpt2),
     .init = init_xl,
     .forward = forward,
+    .block = block_xl,
     .sizes = SIZES,
     PLAN,
 };

@@ -9,6 +9,8 @@
 #include "nn/kv_cache.h"
 #include "nn/language.h"
 
+#include <stdio.h>
+
 #define STD 0.02f /* of initial weights */
 
 typedef struct llama_layer {
@@ -193,16 +195,53 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
     init_sizes(m, of_llama, opts->recompute);
 }
 
-static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+static tutti_tensor *embed(tutti_module *module, tutti_tensor *x, int i)
 {
     llama *m = (llama *)module;
     tutti_tensor *bad;
 
+    (void)i;
     if (!tutti__language_input_fits(module, x, m->sizes.context, &bad))
         return bad;
-    x = tutti_parallel_tokens(module, tutti_embedding_forward(&m->embed_tokens, x));
-    x = tutti_module_forward(&m->layers, x);
+    return tutti_parallel_tokens(module, tutti_embedding_forward(&m->embed_tokens, x));
+}
+
+static tutti_tensor *run_layer(tutti_module *module, tutti_tensor *x, int i)
+{
+    return tutti_module_forward(&((llama *)module)->layer[i - 1].base, x);
+}
+
+static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
+{
+    llama *m = (llama *)module;
+
+    (void)i;
     return tutti__vocabulary_logits(tutti_norm_forward(&m->norm, x), m->lm_head.weight);
+}
+
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+{
+    x = tutti_module_forward(&((llama *)module)->layers, embed(module, x, 0));
+    return head(module, x, 0);
+}
+
+static bool block(const tutti_model_opts *opts, int i, tutti_model_block *block_p)
+{
+    const int last = (opts->layers ? opts->layers : 12) + 1;
+
+    *block_p = (tutti_model_block){.forward = i == 0 ? embed : i == last ? head : run_layer};
+    if (i == 0) {
+        snprintf(block_p->name, sizeof block_p->name, "embedding");
+        snprintf(block_p->state, sizeof block_p->state, "model.embed_tokens");
+    } else if (i == last) {
+        snprintf(block_p->name, sizeof block_p->name, "head");
+        snprintf(block_p->state, sizeof block_p->state, "model.norm,lm_head%s",
+                 opts->llama && opts->llama->tie_embeddings ? ",model.embed_tokens" : "");
+    } else {
+        snprintf(block_p->name, sizeof block_p->name, "layers.%d", i - 1);
+        snprintf(block_p->state, sizeof block_p->state, "model.layers.%d", i - 1);
+    }
+    return i <= last;
 }
 
 /* How its layers are divided among ranks. */
@@ -218,6 +257,7 @@ const tutti_model_kind tutti__model_llama = {
     .bytes = sizeof(llama),
     .init = init,
     .forward = forward,
+    .block = block,
     .sizes = TUTTI_MODEL_TOKENS | TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS |
              TUTTI_MODEL_KV_HEADS | TUTTI_MODEL_CONTEXT | TUTTI_MODEL_RECOMPUTE,
     .plan = plan,

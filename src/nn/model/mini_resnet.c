@@ -97,14 +97,52 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
     tutti_linear_init(&m->fc, module, "fc", in, opts->classes);
 }
 
-static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+static tutti_tensor *stem(tutti_module *module, tutti_tensor *x, int i)
 {
     mini_resnet *m = (mini_resnet *)module;
 
-    x = tutti_batch_norm2d_relu_forward(&m->stem_norm, tutti_conv2d_forward(&m->stem_conv, x),
-                                        NULL);
-    x = tutti_flatten(tutti_global_avg_pool2d(tutti_module_forward(&m->layers, x)));
+    (void)i;
+    return tutti_batch_norm2d_relu_forward(&m->stem_norm, tutti_conv2d_forward(&m->stem_conv, x),
+                                           NULL);
+}
+
+static tutti_tensor *pool(tutti_tensor *x)
+{
+    return tutti_flatten(tutti_global_avg_pool2d(x));
+}
+
+/* The mean belongs to the last one: it reads the memory format of its norm, and is smaller to send. */
+static tutti_tensor *run_block(tutti_module *module, tutti_tensor *x, int i)
+{
+    x = tutti_module_forward(&((mini_resnet *)module)->blocks[i - 1].base, x);
+    return i == N_BLOCKS ? pool(x) : x;
+}
+
+static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
+{
+    mini_resnet *m = (mini_resnet *)module;
+
+    (void)i;
     return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
+}
+
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+{
+    x = tutti_module_forward(&((mini_resnet *)module)->layers, stem(module, x, 0));
+    return head(module, pool(x), 0);
+}
+
+static bool block_at(const tutti_model_opts *opts, int i, tutti_model_block *block_p)
+{
+    (void)opts;
+    *block_p = i == 0 ? (tutti_model_block){.name = "stem", .state = "stem", .forward = stem}
+                      : (tutti_model_block){.name = "fc", .state = "fc", .forward = head};
+    if (i == 0 || i > N_BLOCKS)
+        return i <= N_BLOCKS + 1;
+    block_p->forward = run_block;
+    snprintf(block_p->name, sizeof block_p->name, "layers.%d", i - 1);
+    snprintf(block_p->state, sizeof block_p->state, "layers.%d", i - 1);
+    return true;
 }
 
 const tutti_model_kind tutti__model_mini_resnet = {
@@ -112,6 +150,7 @@ const tutti_model_kind tutti__model_mini_resnet = {
     .bytes = sizeof(mini_resnet),
     .init = init,
     .forward = forward,
+    .block = block_at,
     .channels = 3,
     .sizes = TUTTI_MODEL_RECOMPUTE,
 };

@@ -131,15 +131,59 @@ static tutti_tensor *stem(tutti_tensor *const *inputs, void *arg)
     return tutti_max_pool2d(x, (tutti_pool_opts){.kernel = 3, .stride = 2, .padding = 1});
 }
 
+static tutti_tensor *run_stem(tutti_module *module, tutti_tensor *x, int i)
+{
+    resnet *m = (resnet *)module;
+
+    (void)i;
+    return m->recompute ? tutti_recompute(stem, m, &x, 1) : stem(&x, m);
+}
+
+static tutti_tensor *run_block(tutti_module *module, tutti_tensor *x, int i)
+{
+    return tutti_module_forward(&((resnet *)module)->blocks[i - 1].base, x);
+}
+
+/* With the mean, which reads the memory format of its norm, and is smaller to send. */
+static tutti_tensor *run_last(tutti_module *module, tutti_tensor *x, int i)
+{
+    return tutti_flatten(tutti_global_avg_pool2d(run_block(module, x, i)));
+}
+
+static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
+{
+    resnet *m = (resnet *)module;
+
+    (void)i;
+    return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
+}
+
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
     resnet *m = (resnet *)module;
 
-    x = m->recompute ? tutti_recompute(stem, m, &x, 1) : stem(&x, m);
+    x = run_stem(module, x, 0);
     for (int i = 0; i < N_LAYERS; i++)
         x = tutti_module_forward(&m->layer[i], x);
-    x = tutti_flatten(tutti_global_avg_pool2d(x));
-    return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
+    return head(module, tutti_flatten(tutti_global_avg_pool2d(x)), 0);
+}
+
+static bool block_of(const int n_blocks[N_LAYERS], int i, tutti_model_block *block_p)
+{
+    int layer = 0, k = i - 1;
+
+    *block_p = (tutti_model_block){.name = "stem", .state = "conv1,bn1", .forward = run_stem};
+    if (i == 0)
+        return true;
+    while (layer < N_LAYERS && k >= n_blocks[layer])
+        k -= n_blocks[layer++];
+    *block_p = (tutti_model_block){.name = "fc", .state = "fc", .forward = head};
+    if (layer == N_LAYERS)
+        return k == 0;
+    block_p->forward = layer == N_LAYERS - 1 && k == n_blocks[layer] - 1 ? run_last : run_block;
+    snprintf(block_p->name, sizeof block_p->name, "layer%d.%d", layer + 1, k);
+    snprintf(block_p->state, sizeof block_p->state, "layer%d.%d", layer + 1, k);
+    return true;
 }
 
 #define RESNET(depth, bottleneck, ...)                                                             \
@@ -147,10 +191,16 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
     {                                                                                              \
         init_with(module, opts, (const int[N_LAYERS]){__VA_ARGS__}, bottleneck);                   \
     }                                                                                              \
+    static bool block##depth(const tutti_model_opts *opts, int i, tutti_model_block *block_p)      \
+    {                                                                                              \
+        (void)opts;                                                                                \
+        return block_of((const int[N_LAYERS]){__VA_ARGS__}, i, block_p);                           \
+    }                                                                                              \
     const tutti_model_kind tutti__model_resnet##depth = {.name = "resnet" #depth,                  \
                                                          .bytes = sizeof(resnet),                  \
                                                          .init = init##depth,                      \
                                                          .forward = forward,                       \
+                                                         .block = block##depth,                    \
                                                          .channels = 3,                            \
                                                          .sizes = TUTTI_MODEL_RECOMPUTE};
 

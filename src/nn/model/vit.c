@@ -154,21 +154,56 @@ static void init_with(tutti_module *module, const tutti_model_opts *opts, int la
         &(tutti_linear_layer_opts){.in = width, .out = opts->classes, .zeros = true});
 }
 
-static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+static tutti_tensor *embed(tutti_module *module, tutti_tensor *x, int i)
 {
     vit *m = (vit *)module;
     const int64_t n = tutti_tensor_shape(x).d[0];
     tutti_tensor *rows = tutti_conv2d_forward(&m->projection, x); /* [N,D,H',W'] */
     tutti_shape shape = tutti_tensor_shape(rows);
 
+    (void)i;
     rows = tutti_transpose(tutti_reshape(rows, TUTTI_SHAPE(n, shape.d[1], -1)), 1, 2);
     rows = tutti_cat((tutti_tensor *[]){tutti_expand(m->class_token, TUTTI_SHAPE(n, 1, -1)), rows},
                      2, 1);
-    x = tutti_parallel_tokens(module, tutti_add(rows, m->positions));
-    x = tutti_module_forward(&m->layers, x);
+    return tutti_parallel_tokens(module, tutti_add(rows, m->positions));
+}
+
+static tutti_tensor *run_layer(tutti_module *module, tutti_tensor *x, int i)
+{
+    return tutti_module_forward(&((vit *)module)->layer[i - 1].base, x);
+}
+
+static tutti_tensor *head(tutti_module *module, tutti_tensor *x, int i)
+{
+    vit *m = (vit *)module;
+
+    (void)i;
     x = tutti_parallel_whole(module, tutti_norm_forward(&m->ln, x));
     x = tutti_select(x, 1, 0);
     return tutti_linear_forward(&m->head, tutti__model_dropout(m->dropout, x));
+}
+
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
+{
+    x = tutti_module_forward(&((vit *)module)->layers, embed(module, x, 0));
+    return head(module, x, 0);
+}
+
+static bool block(const tutti_model_opts *opts, int i, tutti_model_block *block_p)
+{
+    const int last = (opts->layers ? opts->layers : 12) + 1;
+
+    *block_p =
+        i == 0 ? (tutti_model_block){.name = "conv_proj",
+                                     .state = "class_token,conv_proj,encoder.pos_embedding",
+                                     .forward = embed}
+               : (tutti_model_block){.name = "heads", .state = "encoder.ln,heads", .forward = head};
+    if (i == 0 || i >= last)
+        return i <= last;
+    block_p->forward = run_layer;
+    snprintf(block_p->name, sizeof block_p->name, "encoder_layer_%d", i - 1);
+    snprintf(block_p->state, sizeof block_p->state, "encoder.layers.encoder_layer_%d", i - 1);
+    return true;
 }
 
 static void init(tutti_module *module, const tutti_model_opts *opts)
@@ -197,6 +232,7 @@ const tutti_model_kind tutti__model_vit = {
     .bytes = sizeof(vit),
     .init = init,
     .forward = forward,
+    .block = block,
     .sizes = TUTTI_MODEL_LAYERS | TUTTI_MODEL_HIDDEN | TUTTI_MODEL_HEADS | TUTTI_MODEL_PATCH |
              TUTTI_MODEL_RECOMPUTE,
     .plan = plan,
@@ -208,6 +244,7 @@ const tutti_model_kind tutti__model_vit_b_16 = {
     .bytes = sizeof(vit),
     .init = init_b_16,
     .forward = forward,
+    .block = block,
     .channels = 3,
     .sizes = TUTTI_MODEL_RECOMPUTE,
     .plan = plan,

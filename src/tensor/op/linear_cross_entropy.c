@@ -435,7 +435,8 @@ static tutti_status lce_backward(tutti__node *n)
 
     if (!s->g)
         return pass_gradients(n, s);
-    TUTTI_TRY(scale(n, &s->g));
+    if (n->part != TUTTI__NODE_WEIGHTS) /* else it is scaled */
+        TUTTI_TRY(scale(n, &s->g));
     TUTTI_TRY(tutti__weight_grad_of(n, 1, &dw));
     TUTTI_TRY(tutti__weight_grad_of(n, 3, &db));
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
@@ -453,7 +454,8 @@ static tutti_status lce_backward(tutti__node *n)
         TUTTI_TRY(tutti__tensor_row_major(dx_rows, &elements));
         dx->data = (void *)elements;
     }
-    tutti__tensor_release(s->g);
+    if (n->part != TUTTI__NODE_INPUTS)
+        tutti__tensor_release(s->g);
     return TUTTI_OK;
 }
 

@@ -31,20 +31,61 @@ static tutti_status check_shards(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+/* What a rank that has a stage of the model cannot do. */
+static tutti_status check_pipeline(const tutti__train_config *c, const tutti__parts *parts)
+{
+    const struct {
+        bool is_set;
+        const char *name, *why;
+    } rows[] = {
+        {c->tensor > 1, "tensor", "divides layers of the same stage; use tensor=1"},
+        {c->zero > 1, "zero", "2 and 3 release what the next micro-batch needs; use zero=0 or 1"},
+        {strcmp(c->amp, "fp16") == 0, "amp", "fp16 scales the loss; use amp=bf16 or off"},
+        {c->lora_rank > 0, "lora_rank", "adapts layers by names of the whole model; leave it out"},
+        {c->init_only[0], "init_only", "names tensors of the whole model; leave it out"},
+        {c->freeze[0], "freeze", "names parameters of the whole model; leave it out"},
+        {c->find_unused, "find_unused", "may skip what another stage waits for; leave it out"},
+        {c->static_graph, "static_graph", "may skip what another stage waits for; leave it out"},
+        {c->lr_find, "lr_find", "changes weights and takes them back; use pipeline=1 for it"},
+        {c->histograms, "histograms", "show the tensors of one rank; leave it out"},
+        {strcmp(c->comm_hook, "powersgd") == 0, "comm_hook",
+         "powersgd keeps as much on each rank; use none, bf16 or fp16"},
+        {parts->own.hooks, "hooks", "of the program expect the whole model; leave them out"},
+        {strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0 &&
+             strcmp(c->device, "strict") != 0,
+         "device", "is for pipelines the CPU; use device=cpu"},
+    };
+
+    if (c->pipeline == 1)
+        return c->pipeline_cuts[0] || c->pipeline_chunks > 0
+                   ? tutti__fail(TUTTI_ERR_ARG, "%s: it is for a pipeline; add --pipeline P",
+                                 c->pipeline_cuts[0] ? "pipeline_cuts" : "pipeline_chunks")
+                   : TUTTI_OK;
+    if (c->pipeline_chunks > 1 && strcmp(c->pipeline_schedule, "interleaved") != 0)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "pipeline_chunks: %lld stages a rank are for an interleaved schedule; add "
+            "--pipeline-schedule interleaved",
+            (long long)c->pipeline_chunks);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++)
+        if (rows[i].is_set)
+            return tutti__fail(TUTTI_ERR_ARG, "%s: with pipeline=%lld it cannot be used: it %s",
+                               rows[i].name, (long long)c->pipeline, rows[i].why);
+    return TUTTI_OK;
+}
+
 /* Keys that divide a model among ranks. */
-static tutti_status check_layout(const tutti__train_config *c)
+static tutti_status check_layout(const tutti__train_config *c, const tutti__parts *parts)
 {
     const char *name = c->pipeline > 1 ? "pipeline" : "tensor";
 
-    if (c->pipeline > 1)
-        return tutti__fail(TUTTI_ERR_ARG, "pipeline %lld: not in this build; use pipeline=1",
-                           (long long)c->pipeline);
-    if (c->tensor == 1)
-        return c->sequence_parallel
-                   ? tutti__fail(TUTTI_ERR_ARG, "sequence_parallel: it divides tokens among the "
-                                                "ranks of a layer; add --tensor T")
-                   : TUTTI_OK;
-    if (strcmp(c->comm_hook, "powersgd") == 0)
+    TUTTI_TRY(check_pipeline(c, parts));
+    if (c->tensor == 1 && c->sequence_parallel)
+        return tutti__fail(TUTTI_ERR_ARG, "sequence_parallel: it divides tokens among the "
+                                          "ranks of a layer; add --tensor T");
+    if (c->tensor == 1 && c->pipeline == 1)
+        return TUTTI_OK;
+    if (c->tensor > 1 && strcmp(c->comm_hook, "powersgd") == 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "comm_hook: the matrices that powersgd approximates are divided among "
                            "ranks with tensor=%lld; use comm_hook=none, bf16 or fp16, or tensor=1",
@@ -58,7 +99,8 @@ static tutti_status check_layout(const tutti__train_config *c)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: with shards any rank computes any shard alone, and %s=%lld divides "
                            "a model among ranks; use %s=1 or shards=0",
-                           name, name, (long long)c->tensor, name);
+                           name, name, (long long)(c->pipeline > 1 ? c->pipeline : c->tensor),
+                           name);
     return TUTTI_OK;
 }
 
@@ -125,7 +167,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     int64_t first, last;
 
     TUTTI_TRY(check_shards(c));
-    TUTTI_TRY(check_layout(c));
+    TUTTI_TRY(check_layout(c, parts));
     TUTTI_TRY(tutti__config_check_optim(c));
     TUTTI_TRY(tutti__config_check_language(c, parts->model));
     TUTTI_TRY(check_best(c));

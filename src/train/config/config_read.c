@@ -453,6 +453,37 @@ static tutti_status check_accumulation(const reader *r)
                        (long long)c->grad_accumulation, (long long)c->tokens_per_step);
 }
 
+/* A pipeline's micro-batches are the batches that are accumulated. */
+static tutti_status settle_micro_batches(const reader *r)
+{
+    tutti__train_config *c = r->config;
+    const bool given = r->given[TUTTI__KEY_OF_grad_accumulation];
+
+    if (c->pipeline == 1)
+        return c->micro_batches == 0
+                   ? TUTTI_OK
+                   : tutti__fail(TUTTI_ERR_ARG,
+                                 "micro_batches: it is for a pipeline, and pipeline=1; add "
+                                 "--pipeline P, or use grad_accumulation");
+    if (c->micro_batches > 0 && c->tokens_per_step > 0)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "micro_batches: it follows from tokens_per_step, which is %lld; give one "
+            "of the two",
+            (long long)c->tokens_per_step);
+    if (c->micro_batches > 0 && given && c->grad_accumulation != c->micro_batches)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "micro_batches: it is %lld, and grad_accumulation, which is the same, is "
+            "%lld; give one of the two",
+            (long long)c->micro_batches, (long long)c->grad_accumulation);
+    if (c->micro_batches > 0)
+        c->grad_accumulation = c->micro_batches;
+    else if (!given && c->tokens_per_step == 0)
+        c->grad_accumulation = 2 * c->pipeline;
+    return TUTTI_OK;
+}
+
 /* The table's defaults, then the program's. */
 static tutti_status set_defaults(reader *r)
 {
@@ -523,6 +554,7 @@ tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *
     r.given[TUTTI__KEY_OF_grad_accumulation] = false;
     TUTTI_TRY(read_arguments(&r, argc, argv));
     TUTTI_TRY(check_accumulation(&r));
+    TUTTI_TRY(settle_micro_batches(&r));
     if (!config->run_dir[0] && strcmp(config->resume, "auto") == 0)
         strcpy(config->run_dir, r.ran_in);
     TUTTI_TRY(take_init(&r));

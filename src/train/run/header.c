@@ -149,10 +149,22 @@ static void print_layout(tutti__train_run *run)
 
     if (!s->mesh)
         return;
-    tutti__progress_say(&run->progress,
-                        "tensor %d: each layer is divided among %d ranks; %d batch%s a step",
-                        tutti_mesh_size(s->mesh, "tensor"), tutti_mesh_size(s->mesh, "tensor"),
-                        data, data == 1 ? "" : "es");
+    for (int i = 0; s->pipeline && i < tutti_pipeline_stages(s->pipeline); i++)
+        tutti__progress_say(&run->progress, "%s%d, of rank%s %d%s: %s",
+                            i == 0 ? "pipeline: stage " : "          stage ", i,
+                            data > 1 ? "s from" : "",
+                            i % tutti_mesh_size(s->mesh, "pipeline") * data, data > 1 ? " on" : "",
+                            tutti_pipeline_stage(s->pipeline, i));
+    if (s->pipeline)
+        tutti__progress_say(
+            &run->progress, "          %s, steps of %lld micro-batches of %lld samples%s",
+            s->config->pipeline_schedule, (long long)s->config->grad_accumulation,
+            (long long)s->config->batch_size, data > 1 ? " for each of the data ranks" : "");
+    if (tutti_mesh_size(s->mesh, "tensor") > 1)
+        tutti__progress_say(&run->progress,
+                            "tensor %d: each layer is divided among %d ranks; %d batch%s a step",
+                            tutti_mesh_size(s->mesh, "tensor"), tutti_mesh_size(s->mesh, "tensor"),
+                            data, data == 1 ? "" : "es");
     if (s->task.kind->is_language_modeling && s->config->sample_tokens > 0)
         tutti__progress_say(&run->progress,
                             "no texts after evaluations, as no rank has all of the model: "
@@ -176,7 +188,7 @@ void tutti__run_header(tutti__train_run *run)
     }
     tutti__dataset_text(s->data.train, run->plan.count, kind);
     tutti__progress_say(out, "%s, %s parameters, on %s: %s training %s%s", c->model,
-                        grouped(tutti_module_count(s->module), parameters), c->data,
+                        grouped(tutti__session_n_parameters(s), parameters), c->data,
                         grouped((int64_t)run->plan.count, images), kind, tests);
     if (s->shards > 0)
         snprintf(shards, sizeof shards, " over %d shard%s", s->shards,

@@ -23,6 +23,8 @@ static tutti_status open_together(tutti__train_run *run)
     TUTTI_TRY(
         tutti_broadcast(s->group, TUTTI_BUF(run->token, sizeof run->token, TUTTI_U8), 0, NULL));
     TUTTI_TRY(tutti__resume_share(&run->resume));
+    if (s->pipeline)
+        TUTTI_TRY(tutti__fail_together(s->group, tutti__run_load_stage(run)));
     return run->resume.complete ? TUTTI_OK : tutti__session_open_ddp(s);
 }
 

@@ -6,6 +6,7 @@
 #include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
 #include "nn/nn.h"
+#include "pipeline/pipeline.h"
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
 #include "train/run/run.h"
@@ -137,7 +138,10 @@ static void warn_of_tokens(const tutti__train_run *run)
 static tutti_status load_weights(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
-    const tutti_load_opts opts = {.only = c->init_only, .partial = c->init_partial, .finite = true};
+    tutti_pipeline *pipeline = run->session.pipeline;
+    const tutti_load_opts opts = {.only = pipeline ? tutti__pipeline_state(pipeline) : c->init_only,
+                                  .partial = c->init_partial,
+                                  .finite = true};
     char loaded[2048];
     tutti_status status =
         tutti_module_load_with(run->session.module, c->init, &opts, loaded, sizeof loaded);
@@ -159,7 +163,9 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
     const tutti__train_config *c = run->session.config;
     tutti_status status;
 
-    if (run->resume.found || (run->session.rank != 0 && !starts_anew(run) && !run->session.mesh))
+    if (run->resume.found ||
+        (run->session.rank != 0 && !starts_anew(run) &&
+         (!run->session.mesh || run->session.pipeline))) /* who has other parts */
         return TUTTI_OK;
     if (c->init[0])
         TUTTI_TRY(load_weights(run));
@@ -170,6 +176,16 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
         return tutti__fail(status, "lora_init: %s", tutti_last_error());
     tutti__progress_say(&run->progress, "lora_init: adapters from %s", c->lora_init);
     return TUTTI_OK;
+}
+
+tutti_status tutti__run_load_stage(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+
+    if (!s->pipeline || !s->config->init[0] || run->resume.found || s->rank == 0 ||
+        starts_anew(run))
+        return TUTTI_OK;
+    return load_weights(run);
 }
 
 tutti_status tutti__run_point_best(tutti__train_run *run)

@@ -9,6 +9,7 @@ static tutti_status exchange(tutti__train_run *run)
     tutti__position *p = &run->position;
     double sums[3] = {s->step.loss.sum, s->step.loss.n, s->step.images};
 
+    TUTTI_TRY(tutti__session_share_sums(s, sums, 3));
     TUTTI_TRY(tutti_all_reduce(tutti__session_data_group(s), TUTTI_BUF(sums, 3, TUTTI_F64),
                                TUTTI_SUM, NULL));
     s->step.loss = (tutti__mean){0, 0};
@@ -36,6 +37,7 @@ static tutti_status compute(tutti__session *s, tutti_batch *batch, uint64_t begi
     sums[1] = s->step.loss.n;
     s->step.loss.sum += before.sum;
     s->step.loss.n += before.n;
+    TUTTI_TRY(tutti__session_share_sums(s, sums, 2));
     TUTTI_TRY(tutti_all_reduce(tutti__session_data_group(s), TUTTI_BUF(sums, 2, TUTTI_F64),
                                TUTTI_SUM, NULL));
     s->step.mean_loss = sums[0] / sums[1];

@@ -103,7 +103,7 @@ static void fill_in(const tutti__train_run *run, tutti_status status, tutti_trai
     result->images_per_s = p->images / p->train_seconds;
     result->seconds = tutti__totals_seconds(&run->totals);
     if (module && tutti_module_status(module) == TUTTI_OK) {
-        result->parameters = tutti_module_count(module);
+        result->parameters = tutti__session_n_parameters(&run->session);
         if (status == TUTTI_OK && run->digests[0][0])
             strcpy(result->parameter_digest, run->digests[0]);
         else if (status == TUTTI_OK)

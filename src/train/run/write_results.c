@@ -46,7 +46,7 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
         s->samples_digest = digests[1];
     }
     if (run->session.module && tutti_module_status(run->session.module) == TUTTI_OK) {
-        s->parameters = tutti_module_count(run->session.module);
+        s->parameters = tutti__session_n_parameters(&run->session);
         if (run->digests[0][0])
             strcpy(digests[0], run->digests[0]);
         else

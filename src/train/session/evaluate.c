@@ -82,7 +82,12 @@ static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const
 
     if (!own_loss)
         TUTTI_TRY(fill_up(batch, wanted, &memory->samples, &x));
-    TUTTI_TRY(tutti__session_forward(s, x, &y));
+    if (s->pipeline)
+        TUTTI_TRY(tutti_pipeline_forward(s->pipeline, x, &y));
+    else
+        TUTTI_TRY(tutti__session_forward(s, x, &y));
+    if (!y) /* this rank has not the last stage */
+        return TUTTI_OK;
     TUTTI_TRY(tutti_tensor_status(y));
     if (own_loss) {
         TUTTI_TRY(tutti__session_loss(s, y, batch->y, &loss));
@@ -238,5 +243,9 @@ tutti_status tutti__evaluate(tutti__session *s, const tutti__evaluation *e)
     tutti__tally_clear(e->tally);
     tutti_loader_set_epoch(s->data.test_loader, 0);
     TUTTI_TRY(evaluate_share(s, e));
-    return s->stop.stopping ? TUTTI_OK : tutti__tally_sum(e->tally, tutti__session_data_group(s));
+    if (s->stop.stopping)
+        return TUTTI_OK;
+    if (s->pipeline) /* ranks without the last stage have added nothing */
+        TUTTI_TRY(tutti__tally_sum(e->tally, tutti_mesh_group(s->mesh, "pipeline")));
+    return tutti__tally_sum(e->tally, tutti__session_data_group(s));
 }

@@ -354,7 +354,10 @@ tutti_status tutti__session_open_model(tutti__session *s)
     if (s->data.test_loader)
         TUTTI_TRY(tutti__loader_copy_ahead(s->data.test_loader, s->cx));
     TUTTI_TRY(tutti__amp_check(s));
-    TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
+    if (tutti_mesh_size(s->mesh, "pipeline") > 1)
+        TUTTI_TRY(tutti__session_open_pipeline(s, &model_opts));
+    else
+        TUTTI_TRY(tutti_model_new(&s->model, s->cx, c->model, &model_opts));
     s->module = tutti_model_module(s->model);
     TUTTI_TRY(tutti_module_status(s->module));
     return tutti__config_adapt(c, s->module);
@@ -433,8 +436,10 @@ tutti_status tutti__session_open_alone(tutti__session *s)
     TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
     if (s->config->freeze[0])
         TUTTI_TRY(tutti_module_freeze(s->module, s->config->freeze));
+    /* of a part of a model the products are not known */
     tutti__text_figures_set(&s->text, &s->task, s->module,
-                            strcmp(s->config->amp, "off") == 0 && !tutti__session_is_planned(s));
+                            strcmp(s->config->amp, "off") == 0 && !s->pipeline &&
+                                !tutti__session_is_planned(s));
     return TUTTI_OK;
 }
 
@@ -462,9 +467,12 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
     const tutti_ddp_opts opts = tutti__session_ddp_opts(s);
     tutti_group *group = tutti__session_data_group(s);
 
+    if (s->pipeline)
+        TUTTI_TRY(tutti__session_agree_pipeline(s));
     if (c->sync_bn)
         tutti_convert_sync_batch_norm(s->module, group);
     TUTTI_TRY(tutti_ddp_new(&s->ddp, s->module, group, &opts));
+    tutti_pipeline_set_ddp(s->pipeline, s->ddp);
     s->zero = tutti_ddp_zero(s->ddp);
     return TUTTI_OK;
 }
@@ -523,7 +531,10 @@ void tutti__session_close(tutti__session *s)
         tutti_elastic_free(s->elastic);
     else
         tutti_ddp_free(s->ddp);
-    tutti_model_free(s->model);
+    if (s->pipeline)
+        tutti_pipeline_free(s->pipeline);
+    else
+        tutti_model_free(s->model);
     tutti__loss_close(&s->loss);
     tutti_ctx_free(s->cx);
     free(s->loss_weights.value);

@@ -12,6 +12,7 @@
 #include "train/session/task.h"
 #include "train/session/text.h"
 #include <string.h>
+#include <tutti/pipeline.h>
 #include <tutti/tutti.h>
 
 /* A mean over samples: of this rank until it is reduced. */
@@ -62,6 +63,7 @@ typedef struct tutti__session {
     tutti_mesh *mesh; /* its dimensions pipeline, data and tensor; NULL: all ranks differ in data */
     tutti_elastic *elastic; /* NULL: fixed ranks. Else it owns group and ddp */
     tutti_peers tensor;     /* of the mesh's dimension; size 0: layers are whole */
+    int64_t n_parameters;   /* of a pipeline: of all its stages */
     int rank, size, local_rank;
     int shards; /* of a step; 0: one per rank */
     tutti__core_share cores;
@@ -70,7 +72,8 @@ typedef struct tutti__session {
     tutti__train_task task;           /* set with the model */
     tutti__loss_weights loss_weights; /* of training */
     tutti__text_figures text;
-    tutti_model *model;
+    tutti_model *model;       /* with a pipeline this rank's part, which that owns */
+    tutti_pipeline *pipeline; /* NULL: each rank has all blocks */
     tutti_module *module;
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has all of the optimizer's state */
@@ -131,6 +134,11 @@ static inline bool tutti__session_is_planned(const tutti__session *s)
 
 /* The group that the environment describes; a failure was reported. */
 tutti_status tutti__session_open_group(tutti__session *s);
+/* open_pipeline.c: this rank's stages, locally; then collectively. */
+tutti_status tutti__session_open_pipeline(tutti__session *s, const tutti_model_opts *model_opts);
+tutti_status tutti__session_agree_pipeline(tutti__session *s);
+/* Elements of all parameters of the model; on all ranks. */
+int64_t tutti__session_n_parameters(const tutti__session *s);
 /* open_mesh.c, collective: s->mesh, by the keys tensor and pipeline. ARG, on all ranks, if they do not fit the group. */
 tutti_status tutti__session_open_mesh(tutti__session *s);
 /* tutti__fail_alone for the group, and for those of the mesh, in which other ranks may wait. */
@@ -174,6 +182,14 @@ tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, 
 /* Forward and backward of up to grad_accumulation batches, the first of which was taken at begin_ns: the gradient becomes the
  * mean over their samples, of all ranks. */
 tutti_status tutti__session_gradients(tutti__session *s, tutti_batch *batch, uint64_t begin_ns);
+/* Adds the loss of a batch of n samples, which was asked for, to the step's. NaN and infinity are found on the rank that computes
+ * them. */
+tutti_status tutti__session_take_loss(tutti__session *s, size_t n);
+/* pipeline_step.c: the same by a pipeline. */
+tutti_status tutti__session_pipeline_gradients(tutti__session *s, tutti_batch *batch,
+                                               uint64_t begin_ns);
+/* Of a pipeline: n sums that only ranks with the last stage have, and others have 0 of, on all ranks of the pipeline. */
+tutti_status tutti__session_share_sums(const tutti__session *s, double *sums, size_t n);
 /* Its two halves: the accumulated gradient, which times *rest_p is the mean. */
 tutti_status tutti__session_accumulate(tutti__session *s, tutti_batch *batch, uint64_t begin_ns,
                                        double *rest_p);

@@ -42,8 +42,7 @@ bool tutti__session_next_batch(tutti__session *s, size_t index, tutti_batch *bat
     return more;
 }
 
-/* NaN and infinity are found on the rank that computes them. */
-static tutti_status take_loss(tutti__session *s, size_t n)
+tutti_status tutti__session_take_loss(tutti__session *s, size_t n)
 {
     double value;
 
@@ -132,7 +131,7 @@ static tutti_status train_batch(tutti__session *s, const tutti_batch *batch, boo
     if (status == TUTTI_OK)
         status = tutti__loss_ask(&s->loss, loss);
     if (status == TUTTI_OK && on_host) /* before it reaches all ranks' gradients */
-        status = take_loss(s, batch->n);
+        status = tutti__session_take_loss(s, batch->n);
     status = agree_on_forward(s, status);
     tutti__range_begin(stream, "backward");
     if (status == TUTTI_OK)
@@ -140,7 +139,7 @@ static tutti_status train_batch(tutti__session *s, const tutti_batch *batch, boo
                                           : loss); /* records its own span */
     tutti__range_end(stream);
     if (status == TUTTI_OK && !on_host) /* later, so that the device was not kept waiting */
-        status = take_loss(s, batch->n);
+        status = tutti__session_take_loss(s, batch->n);
     tutti_step_end(s->cx);
     return status;
 }
@@ -206,6 +205,8 @@ tutti_status tutti__session_gradients(tutti__session *s, tutti_batch *batch, uin
     double rest;
 
     s->step.data_seconds = 0;
+    if (s->pipeline)
+        return tutti__session_pipeline_gradients(s, batch, begin_ns);
     TUTTI_TRY(tutti__session_accumulate(s, batch, begin_ns, &rest));
     return tutti__session_scale(s, rest);
 }

@@ -1,0 +1,178 @@
+/* pipeline.h -- shared by the pipeline's files.   SPDX-License-Identifier: MIT
+ *     schedule.c, schedule_check.c   tables of actions
+ *     stages.c      which blocks, parameters and memory a rank has
+ *     messages.c    activations and their gradients from stage to stage
+ *     pipeline.c    does the actions
+ *     shared.c      a table of vectors that two stages have */
+#ifndef TUTTI_PIPELINE_PIPELINE_H
+#define TUTTI_PIPELINE_PIPELINE_H
+
+#include "nn/nn.h"
+#include "tensor/tensor.h"
+#include <tutti/pipeline.h>
+
+/* What a stage gets from the one before: learnt in the first step. */
+typedef struct tutti__boundary {
+    bool known;
+    tutti_shape shape; /* d[0]: of any number of samples */
+    tutti_dtype dtype;
+    uint32_t dropout_calls; /* by the stages before */
+} tutti__boundary;
+
+/* Memory for one message, which grows. */
+typedef struct tutti__message {
+    void *p;
+    size_t bytes;
+    tutti_work *work; /* in flight; NULL: none */
+    bool posted;      /* it is, or it has arrived and is used */
+} tutti__message;
+
+/* A micro-batch in a stage of this rank, from its forward to the end of its backward. */
+typedef struct tutti__micro_batch {
+    tutti__parked step;
+    int chunk, micro_batch;  /* chunk -1: free */
+    tutti_tensor *x, *y;     /* what the stage gets; its result, or the loss */
+    tutti__message in, back; /* received: the elements of x; the gradient of y */
+    tutti_work *sending
+        [3]; /* of memory of the step: y, the gradient of x, that of a shared table's vectors */
+    bool weights_left, shared_left; /* what backward has left out */
+    bool computed;                  /* all of backward */
+} tutti__micro_batch;
+
+typedef struct tutti__chunk {
+    int stage, first, end; /* blocks first to end - 1 */
+    tutti_tensor **parameters;
+    size_t n;
+    tutti__boundary in, out;
+    tutti__message eval; /* received by tutti_pipeline_forward */
+} tutti__chunk;
+
+/* A parameter of two stages: the first block looks up vectors in it, a later one multiplies by it. */
+typedef struct tutti__shared_table {
+    tutti_tensor *t;        /* on the two ranks; NULL: none */
+    int first, last;        /* the two stages, on different ranks */
+    int next;               /* micro-batch whose parts are added next */
+    tutti__message rows[2]; /* gradients of the vectors of micro-batches next and next + 1 */
+    tutti__parked step;
+} tutti__shared_table;
+
+struct tutti_pipeline {
+    tutti_ctx *cx;
+    tutti_group *group;
+    int rank, ranks, chunks, stages;
+    tutti_pipeline_opts opts; /* without cuts */
+    tutti_model_block *blocks;
+    int n_blocks;
+    int *cuts; /* [stages + 1]: the first block of each stage */
+    tutti__chunk *chunk;
+    char *state; /* patterns of this rank's parameters and buffers */
+    tutti_model *model;
+    tutti_module *module;
+    tutti_ddp *ddp;
+    tutti_pipeline_table *made; /* for the last number of micro-batches; NULL: none yet */
+    tutti__micro_batch **slots;
+    size_t n_slots;
+    tutti__shared_table shared;
+    /* of the step that runs */
+    const tutti_pipeline_step *step;
+    const tutti_pipeline_table *table;
+    uint64_t before; /* steps of the context */
+    uint64_t steps;  /* done */
+};
+
+static inline int tutti__stage_of(const tutti_pipeline *p, int chunk)
+{
+    return chunk * p->ranks + p->rank;
+}
+
+/* The two halves of tutti_pipeline_new: alone, which frees what it made if it fails; then collectively, which ranks whose first half
+ * failed take part in with its status. */
+tutti_status tutti__pipeline_new_alone(tutti_pipeline **pipeline_p, tutti_ctx *cx,
+                                       tutti_group *group, const char *model,
+                                       const tutti_model_opts *model_opts,
+                                       const tutti_pipeline_opts *opts);
+tutti_status tutti__pipeline_agree(const tutti_pipeline *p, tutti_group *group,
+                                   tutti_status status);
+/* The table that two stages have: elements of it that are counted by another rank. */
+static inline int64_t tutti__pipeline_counted_elsewhere(const tutti_pipeline *p)
+{
+    return p->shared.t && p->shared.last % p->ranks == p->rank
+               ? tutti_shape_count(p->shared.t->shape)
+               : 0;
+}
+
+/* The names of this rank's parameters and buffers, as patterns. */
+const char *tutti__pipeline_state(const tutti_pipeline *p);
+
+/* ---- stages.c ---- */
+
+/* Blocks, cuts, and this rank's part of the model. */
+tutti_status tutti__pipeline_open(tutti_pipeline *p, const char *model,
+                                  const tutti_model_opts *model_opts, const char *cuts);
+void tutti__pipeline_close(tutti_pipeline *p);
+/* The first block of each of n stages, cuts[n] the number of blocks, so that the largest sum of costs is the smallest. */
+void tutti__cut_evenly(const double *costs, int n_blocks, int *cuts, int n);
+
+/* ---- messages.c ---- */
+
+/* A slot for a micro-batch of a chunk: the one that has it, or a free one. NULL with the message set. */
+tutti__micro_batch *tutti__slot_find(const tutti_pipeline *p, int chunk, int micro_batch);
+tutti__micro_batch *tutti__slot_take(tutti_pipeline *p, int chunk, int micro_batch);
+/* Ends the step of a slot whose backward is computed and whose messages have been sent; `wait`: waits for them. */
+tutti_status tutti__slot_end(tutti_pipeline *p, tutti__micro_batch *slot, bool wait);
+/* Waits for whatever is in flight, whatever comes of it. */
+void tutti__slot_abandon(tutti_pipeline *p, tutti__micro_batch *slot);
+void tutti__message_drop(tutti__message *message);
+void tutti__message_free(const tutti_ctx *cx, tutti__message *message);
+
+/* Starts to receive what the next actions of the table need; `at` is the first of them. */
+tutti_status tutti__receive_ahead(tutti_pipeline *p, size_t at);
+/* slot->in: what the stage before has sent; then as a tensor of the open step. slot->back: the gradient of y. */
+tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot);
+tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__micro_batch *slot);
+tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot);
+/* F32 [shape] from stage `from`: the gradients of vectors of a shared table. */
+tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message,
+                                 tutti_shape shape, int stage, int from, int micro_batch,
+                                 bool wait);
+/* Of a step of slot that is the context's. */
+tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot);
+tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot);
+/* Outside of the slots: with a description of x each time. */
+tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__chunk *chunk, tutti_tensor **x_p);
+tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__chunk *chunk, tutti_tensor *y);
+/* Room for `bytes`. */
+tutti_status tutti__message_room(const tutti_ctx *cx, tutti__message *message, size_t bytes);
+/* A tensor of the open step over received elements. NULL with the message set. */
+tutti_tensor *tutti__received(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype, void *elements);
+/* Which messages a stage gets. */
+typedef enum tutti__tag {
+    TUTTI__TAG_HEAD, /* how the next one looks */
+    TUTTI__TAG_INPUT,
+    TUTTI__TAG_GRADIENT,
+    TUTTI__TAG_ROWS,  /* gradients of a shared table's vectors */
+    TUTTI__TAG_TABLE, /* its gradient */
+    TUTTI__N_TAGS
+} tutti__tag;
+int tutti__tag_of(const tutti_pipeline *p, int stage, tutti__tag what);
+/* Sends elements of t, row-major, to a stage. */
+tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int stage,
+                                tutti__tag what, tutti_work **work_p);
+
+/* ---- shared.c ---- */
+
+/* Finds the parameter that two stages have. ARG: it cannot be one of two ranks. */
+tutti_status tutti__shared_find(tutti_pipeline *p);
+/* After backward of a micro-batch, whose step is the context's; before each action, and with `all` at the end of the step. */
+tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__micro_batch *slot);
+tutti_status tutti__shared_add(tutti_pipeline *p, bool all);
+/* At the end of the step: both ranks get the sum. */
+tutti_status tutti__shared_exchange(tutti_pipeline *p);
+
+/* Multiplies the gradients of parameters by what accumulation would before micro-batch m; of those whose gradients are computed later
+ * (divided products), or of the others. Not of those that are apart. */
+tutti_status tutti__scale_between(const tutti_pipeline *p, tutti_tensor *const *parameters,
+                                  size_t n, int m, bool later);
+tutti_status tutti__scale_gradient(const tutti_pipeline *p, const tutti_tensor *t, int m);
+
+#endif

@@ -1,0 +1,54 @@
+# tutti train --pipeline: stages of a model have the parameter_digest, the losses and the norms of accumulation, whatever the schedule,
+# also beside data parallel and ZeRO; what cannot be one is refused.   timeout: 300
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+
+keys="--threads 1 --grad-accumulation 4 --optimizer adamw --lr 0.002 --dropout 0.1 --clip-grad-norm 0.3 --max-steps 4 --log-every 1 --progress quiet"
+gpt2="--model gpt2 --data shakespeare --layers 4 --heads 2 --width 32 --context 16 --batch-size 2 --eval-steps 2 --eval-samples 20 --sample-tokens 0 $keys"
+images="--data digits --batch-size 4 --epochs 1 $keys"
+figures() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl"; }
+alike() { # A B: the same run
+    same "$1" "$2"
+    diff <(figures "$1") <(figures "$2") || fail "losses or norms of $1 and $2 differ"
+    for field in val_loss val_accuracy parameters train_loss; do
+        [ "$(field "$1/summary.json" $field)" = "$(field "$2/summary.json" $field)" ] || fail "$field of $1 and $2 differ"
+    done
+}
+
+train plain $gpt2
+for pipeline in 2 4; do
+    for schedule in 1f1b gpipe zero_bubble; do
+        rm -rf pipeline
+        train pipeline -n $pipeline --pipeline $pipeline --pipeline-schedule $schedule $gpt2
+        alike plain pipeline
+    done
+done
+rm -rf pipeline
+train pipeline -n 2 --pipeline 2 --pipeline-schedule interleaved $gpt2
+alike plain pipeline
+says pipeline "stage 3, of rank 1: .*head"
+
+# Two pipelines side by side, as two ranks.
+train ranks -n 2 $gpt2
+for zero in 0 1; do
+    rm -rf pipeline
+    train pipeline -n 4 --pipeline 2 --zero $zero $gpt2
+    alike ranks pipeline
+done
+
+for model in mlp "vit --layers 4" resnet18; do
+    rm -rf plain pipeline
+    train plain --model $model $images
+    train pipeline -n 2 --pipeline 2 --micro-batches 4 --model $model $images
+    alike plain pipeline
+done
+
+refused 2 "a multiple of 2" "$TUTTI" train -n 3 --pipeline 2 --run-dir no
+refused 2 "model mlp has 2 blocks" "$TUTTI" train -n 4 --pipeline 4 --model mlp --run-dir no
+refused 2 "no list of blocks" "$TUTTI" train -n 2 --pipeline 2 --model unet --run-dir no
+refused 2 "no block \"h.9\"" "$TUTTI" train -n 2 --pipeline 2 --pipeline-cuts h.9 $gpt2 --run-dir no
+refused 2 "micro_batches: it is for a pipeline" "$TUTTI" train --micro-batches 2 --run-dir no
+refused 2 "give one of the two" "$TUTTI" train -n 2 --pipeline 2 --micro-batches 2 $gpt2 --run-dir no
+refused 2 "pipeline_cuts: it is for a pipeline" "$TUTTI" train --pipeline-cuts fc --run-dir no
+refused 2 "amp: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --amp fp16 --run-dir no
+refused 2 "shards" "$TUTTI" train -n 2 --pipeline 2 --shards 2 --run-dir no
