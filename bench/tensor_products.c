@@ -30,7 +30,8 @@ typedef struct kind {
 typedef struct stand {
     tutti_ctx *cx;
     const tutti__isa *isa;
-    void *work;
+    void *work; /* of the largest product so far */
+    size_t bytes;
     gemm *sgemm; /* NULL: there is none */
     double peak;
 } stand;
@@ -43,17 +44,24 @@ static double cpu_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void ours(const stand *s, const kind *k)
+static void ours(stand *s, const kind *k)
 {
+    const size_t bytes = (s->isa->multiply_work(s->cx, &k->p) + 63) / 64 * 64;
+
+    if (bytes > s->bytes) {
+        free(s->work);
+        s->work = aligned_alloc(64, bytes);
+        s->bytes = bytes;
+    }
     s->isa->multiply(s->cx, &k->p, s->work);
 }
 
-static void theirs(const stand *s, const kind *k)
+static void theirs(stand *s, const kind *k)
 {
     s->sgemm(k->ta, k->tb, k->m, k->n, k->k, 1, k->a, k->lda, k->b, k->ldb, 0, k->c, k->n);
 }
 
-static double best(const stand *s, const kind *k, void (*run)(const stand *s, const kind *k))
+static double best(stand *s, const kind *k, void (*run)(stand *s, const kind *k))
 {
     const double end = cpu_now() + 0.6;
     double least = 1e9;
@@ -70,7 +78,7 @@ static double best(const stand *s, const kind *k, void (*run)(const stand *s, co
     return least;
 }
 
-static void report(const stand *s, const kind *k)
+static void report(stand *s, const kind *k)
 {
     const double flops = 2.0 * (double)(k->m * k->n * k->k) * 1e-9, a = best(s, k, ours);
     double b;
@@ -95,7 +103,7 @@ static float *memory(int64_t n)
 }
 
 /* R rows, I features in, O out */
-static void layer(const stand *s, int64_t R, int64_t I, int64_t O)
+static void layer(stand *s, int64_t R, int64_t I, int64_t O)
 {
     float *x = memory(R * I), *w = memory(I * O), *y = memory(R * O), *dx = memory(R * I),
           *dw = memory(I * O);
@@ -197,7 +205,6 @@ int main(int argc, char **argv)
     TUTTI_MUST(tutti__cpu_peak_measure(&peak));
     TUTTI_MUST(tutti_ctx_new(&s.cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
     s.isa = ((const tutti__onednn *)s.cx->kernel_state)->isa;
-    s.work = aligned_alloc(64, (s.isa->multiply_work(s.cx) + 63) / 64 * 64);
     s.peak = peak.gflops;
     symbol.p = dlsym(RTLD_DEFAULT, "dnnl_sgemm");
     s.sgemm = symbol.f;

@@ -24,7 +24,7 @@ for ranks in 1 2; do
     train run$ranks -n $ranks $keys
     within "planned by the run, $ranks ranks" "$(field planned_memory p$ranks.json)" "$(field planned_memory run$ranks/summary.json)" $factor
     within "measured, $ranks ranks" "$(field planned_memory p$ranks.json)" "$(field peak_memory run$ranks/summary.json)" $factor
-    grep -q 'MiB of memory .* planned$' run$ranks.out || fail "no line: $(tail -n 30 run$ranks.out)"
+    grep -q '^  MiB planned  *[0-9.]*$' run$ranks.out && grep -q '^  MiB at most  *[0-9.]*$' run$ranks.out || fail "no line: $(tail -n 30 run$ranks.out)"
 done
 
 # ---- Exact figures: those of tensors, and of the wire

@@ -7,11 +7,11 @@ mlp="--model mlp --augment off --threads 1"
 train run $mlp --epochs 1 --log-every 20
 [ "$(ls run | tr '\n' ' ')" = "checkpoints config.json metrics.jsonl model.safetensors summary.json " ] || fail "files: $(ls run)"
 for key in status world_size steps epochs train_loss val_loss val_accuracy images_per_s seconds parameters parameter_digest \
-    gradient_bytes wire_bytes ema_digest best_step best_value reason time device shards samples_digest lost_workers joined_workers \
+    gradient_bytes wire_bytes ema_digest planned_memory peak_memory best_step best_value reason time device shards samples_digest lost_workers joined_workers \
     left_workers lost_attempts taken_over_shards val_top5_accuracy val_f1 confusion; do
     grep -q "\"$key\": " run/summary.json || fail "summary.json has no $key"
 done
-[ "$(grep -c '": ' run/summary.json)" = 30 ] || fail "summary.json has other keys"
+[ "$(grep -c '": ' run/summary.json)" = 32 ] || fail "summary.json has other keys"
 for key in step epoch loss lr grad_norm images_per_s time_s compute_ms communication_ms wait_ms data_ms; do
     head -1 run/metrics.jsonl | grep -q "\"$key\": " || fail "metrics.jsonl has no $key"
 done

@@ -158,7 +158,7 @@ static tutti__product weight_gradient(const layer *l, bool add)
 static void multiply(const tutti__isa *isa, tutti_ctx *cx, const tutti__product *p)
 {
     static matrix work;
-    const int64_t n = (int64_t)(isa->multiply_work(cx) / sizeof(float));
+    const int64_t n = (int64_t)(isa->multiply_work(cx, p) / sizeof(float));
 
     if (work.n != n) {
         free(work.memory);

@@ -148,7 +148,6 @@ static tutti_status take_steps(forecast *p)
         return TUTTI_ERR_MEMORY;
     s->cx->profile = profile;
     memset(calls->of, 0, sizeof calls->of);
-    s->forward_agreed = true;
     status = gradients(p);
     if (status == TUTTI_OK)
         status = update(p);
@@ -270,6 +269,7 @@ static tutti_status open_session(forecast *p)
     tutti__train_config *c = &p->config;
 
     strcpy(c->device, TUTTI__PLANNED_DEVICE);
+    s->forward_agreed = true; /* the caller reports failures */
     s->size = p->layout->ranks;
     s->shards = (int)c->shards;
     s->cores = (tutti__core_share){.index = 0, .n = p->layout->local_ranks};

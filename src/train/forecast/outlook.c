@@ -119,6 +119,7 @@ static tutti_status measure(tutti__session *s, const tutti__layout_of_ranks *lay
     uint64_t skipped;
     double norm;
 
+    s->forward_agreed = true; /* the caller reports failures */
     TUTTI_TRY(tutti__group_plan(&s->group, 1, 1));
     s->size = 1;
     s->cores = (tutti__core_share){.index = 0, .n = layout->local_ranks};

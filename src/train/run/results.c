@@ -65,14 +65,10 @@ static void print_zero(tutti__train_run *run)
 
 static void print_memory(tutti__train_run *run, const tutti__summary *s)
 {
-    char peak[24], planned[48] = "";
-
-    if (s->peak_memory <= 0)
-        return;
-    snprintf(peak, sizeof peak, "%.1f", (double)s->peak_memory / 1048576);
     if (s->planned_memory > 0)
-        snprintf(planned, sizeof planned, "%.1f planned", (double)s->planned_memory / 1048576);
-    print_row(run, "MiB of memory", peak, planned);
+        print_value(run, "MiB planned", "%.1f", (double)s->planned_memory / 1048576);
+    if (s->peak_memory > 0)
+        print_value(run, "MiB at most", "%.1f", (double)s->peak_memory / 1048576);
 }
 
 static void print_figures(tutti__train_run *run, const tutti__summary *s)
