@@ -1,6 +1,6 @@
 /* comm: a rank that dies, leaves, hangs, aborts or makes a different call is named at once by all the others.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120   run: waiting */
 #include "comm/p2p/p2p_state.h"
 #include "harness/ranks.h"
 

@@ -1,7 +1,7 @@
 /* comm: a stopped rank is named by all the others within the heartbeat, and reports why it was removed when it resumes; a rank
  * that was itself suspended accuses no other.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120   run: waiting */
 #include "harness/ranks.h"
 
 #include <dlfcn.h>

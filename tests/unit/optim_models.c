@@ -235,7 +235,8 @@ static void families_agree(void **state)
                  (double)plain);
 }
 
-int main(void)
+/* With a pattern, only the tests whose names match: "*: lenet". */
+int main(int argc, char **argv)
 {
 #define TESTS(symbol, name)                                                                        \
     {"every_parameter_has_a_gradient: " name, every_parameter_has_a_gradient, NULL, NULL, name},   \
@@ -244,5 +245,7 @@ int main(void)
         {"families_agree: " name, families_agree, NULL, NULL, name},
     const struct CMUnitTest tests[] = {TUTTI__MODELS(TESTS)};
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
