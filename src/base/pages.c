@@ -60,8 +60,8 @@ static size_t used(size_t bytes)
 void *tutti__memory_reserve(size_t bytes)
 {
     const size_t n = used(bytes);
-    char *p = mmap(NULL, n + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                   0);
+    char *p =
+        mmap(NULL, n + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     size_t before;
 
     if (p == MAP_FAILED) {
