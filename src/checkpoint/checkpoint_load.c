@@ -151,17 +151,17 @@ static tutti_status read_model(const tutti__checkpoint_call *p, const json_t *st
 
     if (!l->divides_model) {
         TUTTI_TRY(tutti__checkpoint_read_model(&l->model, p->m, folder, state));
-        return p->opts.ema ? tutti__checkpoint_read_ema(&l->ema, p->m, folder, state,
-                                                        &l->head.ema_updates)
-                           : TUTTI_OK;
+        return p->opts.ema
+                   ? tutti__checkpoint_read_ema(&l->ema, p->m, folder, state, &l->head.ema_updates)
+                   : TUTTI_OK;
     }
     TUTTI_TRY(tutti__divided_check(p->m, folder, "model",
                                    json_string_value(json_object_get(state, "model_digest"))));
     l->head.ema_updates = (uint64_t)json_integer_value(updates);
-    return p->opts.ema ? tutti__divided_check(
-                             p->m, folder, "ema",
-                             json_string_value(json_object_get(state, "ema_digest")))
-                       : TUTTI_OK;
+    return p->opts.ema
+               ? tutti__divided_check(p->m, folder, "ema",
+                                      json_string_value(json_object_get(state, "ema_digest")))
+               : TUTTI_OK;
 }
 
 static tutti_status read_files(const tutti__checkpoint_call *p, const char *folder, loading *l)
@@ -267,7 +267,9 @@ static tutti_status prepare(const tutti__checkpoint_call *p, loading *l)
     }
     if (p->opts.ema)
         TUTTI_TRY(tutti__ema_prepare(p->opts.ema));
-    return p->optim && !p->optim->sharding && !l->divides_optim ? tutti__optim_prepare(p->optim, NULL) : TUTTI_OK;
+    return p->optim && !p->optim->sharding && !l->divides_optim
+               ? tutti__optim_prepare(p->optim, NULL)
+               : TUTTI_OK;
 }
 
 static tutti_status share(const tutti__checkpoint_call *p, loading *l)
@@ -282,7 +284,8 @@ static tutti_status share(const tutti__checkpoint_call *p, loading *l)
     if (p->opts.ema && !l->divides_model)
         TUTTI_TRY(
             tutti_broadcast(p->group, TUTTI_BUF(l->ema.values, l->ema.bytes, TUTTI_U8), 0, NULL));
-    return p->optim && !l->divides_optim ? tutti__optim_block_share(&l->block, p->m, p->group) : TUTTI_OK;
+    return p->optim && !l->divides_optim ? tutti__optim_block_share(&l->block, p->m, p->group)
+                                         : TUTTI_OK;
 }
 
 /* Those of other gradients, and of a checkpoint without shards, are found anew. */

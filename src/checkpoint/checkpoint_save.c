@@ -17,10 +17,15 @@
 /* Whether nothing is lost if the folder PATH + end, which need not exist, is removed. */
 static tutti_status check_contents(const char *path, const char *end)
 {
-    static const char *const own[] = {
-        ".",          "..",        "model.safetensors", "optimizer.safetensors", "ema.safetensors",
-        "state.json", "model" TUTTI__PARTS_INDEX,     "optimizer" TUTTI__PARTS_INDEX,
-        "ema" TUTTI__PARTS_INDEX};
+    static const char *const own[] = {".",
+                                      "..",
+                                      "model.safetensors",
+                                      "optimizer.safetensors",
+                                      "ema.safetensors",
+                                      "state.json",
+                                      "model" TUTTI__PARTS_INDEX,
+                                      "optimizer" TUTTI__PARTS_INDEX,
+                                      "ema" TUTTI__PARTS_INDEX};
     char folder[TUTTI__CHECKPOINT_PATH + 32];
     struct dirent *entry;
     struct stat st;
@@ -206,8 +211,7 @@ static tutti_status write_alone(const tutti__checkpoint_call *p, tutti__copies *
 static tutti_status write_parts(const tutti__checkpoint_call *p, tutti__copies *c,
                                 tutti__shared_draft *shared)
 {
-    const uint64_t step =
-        p->opts.position ? p->opts.position->step : tutti_ctx_step(p->m->cx);
+    const uint64_t step = p->opts.position ? p->opts.position->step : tutti_ctx_step(p->m->cx);
     uint64_t headers[TUTTI__COPIES] = {0};
     tutti_status status = copy(c);
 

@@ -63,8 +63,8 @@ static void note(tutti__mover *mover, tutti_status status)
 }
 
 /* This rank's piece that holds [begin,end) of the tensor. */
-static const tutti__tensor_piece *find_mine(const tutti__pieces *mine, const char *name, size_t begin,
-                                     size_t end)
+static const tutti__tensor_piece *find_mine(const tutti__pieces *mine, const char *name,
+                                            size_t begin, size_t end)
 {
     for (size_t i = 0; i < mine->n; i++)
         if (mine->p[i].begin <= begin && mine->p[i].end >= end &&
@@ -108,9 +108,9 @@ typedef struct message {
     tutti__tensor_box box;
     size_t begin, end, each;
     const tutti__tensor_piece *piece; /* this rank's; NULL: it has the whole tensor */
-    char *whole;               /* this rank's; NULL: it has the piece */
-    int peer;                  /* the other rank; this one: it has both */
-    bool gathers;              /* from the piece to the whole tensor */
+    char *whole;                      /* this rank's; NULL: it has the piece */
+    int peer;                         /* the other rank; this one: it has both */
+    bool gathers;                     /* from the piece to the whole tensor */
 } message;
 
 static char *of_piece(const message *m)
@@ -278,8 +278,8 @@ static bool is_everywhere(const tutti__wholes *wholes, const tutti__whole *w, in
 }
 
 /* The tensor's rank sends it to all others by one collective: straight into their pieces, where these are in the host's memory. */
-static tutti_status broadcast(const tutti__whole *w, const tutti__pieces *mine,
-                              tutti__mover *mover, const char *src)
+static tutti_status broadcast(const tutti__whole *w, const tutti__pieces *mine, tutti__mover *mover,
+                              const char *src)
 {
     const tutti__tensor_piece *piece =
         find_mine(mine, w->name, 0, (size_t)tutti_shape_count(w->shape));
@@ -308,8 +308,7 @@ tutti_status tutti__whole_spread(const tutti__wholes *wholes, size_t i, const tu
     if (is_everywhere(wholes, w, mover->size))
         return broadcast(w, mine, mover, src);
     for (size_t k = w->first; k < w->first + w->n; k++)
-        TUTTI_TRY(
-            move(mover, w, mine, &wholes->held[k], false, (char *)(uintptr_t)src));
+        TUTTI_TRY(move(mover, w, mine, &wholes->held[k], false, (char *)(uintptr_t)src));
     return tutti__mover_wait(mover);
 }
 

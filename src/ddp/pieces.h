@@ -25,8 +25,8 @@ bool tutti__box_is_one_run(const tutti__tensor_box *box, tutti_shape whole, size
 /* Copies elements [begin,end) of the box, of `each` bytes, from their places in the whole tensor to `piece`, or (put) back. */
 void tutti__box_pick(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
                      size_t end, const char *from, char *piece);
-void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin, size_t end,
-                    char *to, const char *piece);
+void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
+                    size_t end, char *to, const char *piece);
 
 /* What this rank holds: elements [begin,end) of its box. A tensor may have several, or none. */
 typedef struct tutti__tensor_piece {
@@ -46,6 +46,8 @@ typedef struct tutti__pieces {
     void *names; /* which the list owns: blocks, linked by their first word */
 } tutti__pieces;
 
+/* Which part of a whole tensor t is. */
+tutti__tensor_box tutti__box_of(const tutti_tensor *t);
 /* The shape of the whole tensor of which t is all, or a box. */
 tutti_shape tutti__whole_shape(const tutti_tensor *t);
 void tutti__pieces_free(tutti__pieces *pieces);
@@ -104,7 +106,7 @@ typedef struct tutti__mover {
     int rank, size;
     tutti_stream *stream; /* of the device that has the pieces */
     int tag;
-    char *room;           /* host memory, TUTTI__MOVE_BYTES */
+    char *room;                      /* host memory, TUTTI__MOVE_BYTES */
     tutti_work *sends[TUTTI__MOVES]; /* in flight, from the pieces' own memory */
     size_t n_sends;
     /* The first failure of this rank's own, with which it goes on, so that no rank waits for it; the message is `why`. */
