@@ -5,7 +5,6 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/snapshot.h"
-#include "checkpoint/read_part.h"
 #include "checkpoint/weights.h"
 #include "ddp/pieces.h"
 #include "nn/nn.h"
