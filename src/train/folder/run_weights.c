@@ -118,7 +118,7 @@ static tutti_status checkpoint_of(const tutti__run_folder *folder, uint64_t step
 {
     char dir[4096];
 
-    TUTTI_TRY(tutti__run_folder_checkpoints(folder, dir));
+    TUTTI_TRY(weights_path(folder, "checkpoints", dir));
     return tutti__checkpoint_path(dir, step, checkpoint);
 }
 
