@@ -464,6 +464,24 @@ static int misuse_is_told(tutti_group *group, void *arg)
     return 0;
 }
 
+/* Stages 2 and 3 are for the CPU. */
+static int devices_without_pages_refuse(tutti_group *group, void *arg)
+{
+    trainer t;
+
+    (void)arg;
+    if (test_device().kind == TUTTI_CPU)
+        return 0;
+    CHECK_0(trainer_begin(&t, &(tutti_ddp_opts){0}));
+    for (int zero = 2; zero <= 3; zero++) {
+        CHECK(tutti_ddp_new(&t.ddp, t.module, group, &(tutti_ddp_opts){.zero = zero}) ==
+              TUTTI_ERR_UNSUPPORTED);
+        CHECK_TEXT(tutti_last_error(), "use zero 1, or device cpu");
+    }
+    trainer_free(&t);
+    return 0;
+}
+
 /* An optimizer for each child, each with its own zero_grad (generator and discriminator, body and head). */
 static int train_children(trainer *t, tutti_optim *const optims[2], tutti_group *group, int step)
 {
@@ -543,6 +561,7 @@ int main(void)
         TEST(run_all, the_scaler_skips_on_all_ranks),
         TEST(run_all, consolidated_state_can_be_loaded_again),
         TEST(run_two, misuse_is_told),
+        TEST(run_two, devices_without_pages_refuse),
         TEST(run_all, optimizers_of_children_train_as_without_shares),
         TEST(run_with_a_rank_that_differs, a_rank_with_other_hyper_parameters_is_named),
         TEST(run_over_tcp, shares_train_with_the_bits_of_the_whole),

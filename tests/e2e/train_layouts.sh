@@ -1,5 +1,5 @@
 # One training by different layouts has one parameter_digest: ranks, ZeRO, with shards or without, with clipping, accumulation and
-# dropout. So have norms, the average of the weights, and the steps that the loss scaler leaves out.   timeout: 300
+# dropout. So have norms, the average of the weights, and the steps that the loss scaler leaves out.   timeout: 600
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
