@@ -4,6 +4,7 @@
  * the tree. Walks over the i-th, i = 0, 1, 2 ..., continue from a cursor, and names are found by a hash table: a model may have
  * tens of thousands of parameters. */
 #include "nn/nn.h"
+#include "nn/part.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -469,21 +470,6 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
     return NULL;
 }
 
-/* Whether this rank's part of the model has no such parameter or buffer. */
-static bool is_left_out(const tutti_module *m, const char *name)
-{
-    char text[sizeof((tutti__parameter *)0)->name];
-    size_t n;
-
-    if (!m || !m->root || !m->root->part || !name)
-        return false;
-    n = write_prefix(m, text, sizeof text);
-    if (n >= sizeof text)
-        return false;
-    snprintf(text + n, sizeof text - n, "%s", name);
-    return !tutti__name_selected(text, m->root->part);
-}
-
 static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init init, float bound)
 {
     struct tutti_root *root = m->root;
@@ -525,7 +511,7 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
     tutti__state *state;
     struct tutti_root *root;
 
-    if (is_left_out(m, name)) {
+    if (tutti__is_left_out(m, name)) {
         m->root->n_drawn++;
         return NULL;
     }
@@ -561,8 +547,9 @@ tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape sh
                                tutti_dtype dtype, tutti_init init)
 {
     const tutti__division whole = {0};
-    tutti__state *state =
-        is_left_out(m, name) ? NULL : state_new(m, name, shape, dtype, &(making){.given = &whole});
+    tutti__state *state = tutti__is_left_out(m, name)
+                              ? NULL
+                              : state_new(m, name, shape, dtype, &(making){.given = &whole});
 
     if (!state)
         return NULL;
@@ -575,12 +562,6 @@ tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape sh
                        state->parameter.name, tutti_dtype_name(dtype));
     state_free(m->root, state);
     return NULL;
-}
-
-void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool requires_grad)
-{
-    if (parameter && parameter->parameter)
-        parameter->needs_grad = parameter->parameter->requires_grad = requires_grad;
 }
 
 /* ---- Lists --------------------------------------------------------------------------------------------- */
