@@ -508,17 +508,14 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
                                     const tutti__division *given)
 {
     const making how = {adaptable, given, m && m->cx && m->cx->defers_parameters};
-    tutti__state *state;
-    struct tutti_root *root;
+    const bool left_out = tutti__is_left_out(m, name);
+    tutti__state *state = left_out ? NULL : state_new(m, name, shape, TUTTI_F32, &how);
+    struct tutti_root *root = m ? m->root : NULL;
 
-    if (tutti__is_left_out(m, name)) {
-        m->root->n_drawn++;
-        return NULL;
-    }
-    state = state_new(m, name, shape, TUTTI_F32, &how);
+    if (left_out)
+        root->n_drawn++;
     if (!state)
         return NULL;
-    root = m->root;
     state->parameter.index = root->parameters.n;
     state->parameter.requires_grad = true;
     state->parameter.round = &root->round;
