@@ -394,9 +394,13 @@ static void as_processes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlp),          cmocka_unit_test(llama),
-        cmocka_unit_test(gpt2),         cmocka_unit_test(vit),
-        cmocka_unit_test(mini_resnet),  cmocka_unit_test(with_data_parallel),
+        cmocka_unit_test(mlp),
+        cmocka_unit_test(llama),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(vit),
+        cmocka_unit_test(mini_resnet),
+        cmocka_unit_test(with_data_parallel),
+        cmocka_unit_test(tables_of_a_program),
         cmocka_unit_test(as_processes),
     };
 
