@@ -40,5 +40,15 @@ for model in ${*:-gpt2 resnet18}; do
             row "$model" "$ranks batches" $ranks --zero $zero
         done
     done
+    row "$model" "1 batch" 1
+    for ranks in 2 4; do # stages of one model
+        for schedule in 1f1b gpipe zero_bubble; do
+            row "$model" "1 batch" $ranks --pipeline $ranks --pipeline-schedule $schedule
+        done
+    done
+    row "$model" "1 batch" 2 --pipeline 2 --pipeline-schedule interleaved
+    for zero in 0 1; do # two pipelines
+        row "$model" "2 batches" 4 --pipeline 2 --zero $zero
+    done
 done
 exit $different

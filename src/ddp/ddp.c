@@ -386,6 +386,9 @@ static tutti_status on_end(void *self, tutti_status status)
 tutti_status tutti__ddp_average(tutti_ddp *ddp)
 {
     ddp->paused = false;
+    for (size_t i = 0; i < ddp->n; i++) /* some of them after the backward that announced them */
+        if (has_gradient(ddp->parameters[i]))
+            ddp->uses[i] = TUTTI__USED_PAUSED;
     return on_end(ddp, on_begin(ddp, NULL, 0));
 }
 

@@ -5,6 +5,7 @@
  * tens of thousands of parameters. */
 #include "device/planned/planned.h"
 #include "nn/nn.h"
+#include "nn/part.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -471,21 +472,6 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
     return NULL;
 }
 
-/* Whether this rank's part of the model has no such parameter or buffer. */
-static bool is_left_out(const tutti_module *m, const char *name)
-{
-    char text[sizeof((tutti__parameter *)0)->name];
-    size_t n;
-
-    if (!m || !m->root || !m->root->part || !name)
-        return false;
-    n = write_prefix(m, text, sizeof text);
-    if (n >= sizeof text)
-        return false;
-    snprintf(text + n, sizeof text - n, "%s", name);
-    return !tutti__name_selected(text, m->root->part);
-}
-
 static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init init, float bound)
 {
     struct tutti_root *root = m->root;
@@ -524,17 +510,14 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
                                     const tutti__division *given)
 {
     const making how = {adaptable, given, m && m->cx && m->cx->defers_parameters};
-    tutti__state *state;
-    struct tutti_root *root;
+    const bool left_out = tutti__is_left_out(m, name);
+    tutti__state *state = left_out ? NULL : state_new(m, name, shape, TUTTI_F32, &how);
+    struct tutti_root *root = m ? m->root : NULL;
 
-    if (is_left_out(m, name)) {
-        m->root->n_drawn++;
-        return NULL;
-    }
-    state = state_new(m, name, shape, TUTTI_F32, &how);
+    if (left_out)
+        root->n_drawn++;
     if (!state)
         return NULL;
-    root = m->root;
     state->parameter.index = root->parameters.n;
     state->parameter.requires_grad = true;
     state->parameter.round = &root->round;
@@ -563,8 +546,9 @@ tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape sh
                                tutti_dtype dtype, tutti_init init)
 {
     const tutti__division whole = {0};
-    tutti__state *state =
-        is_left_out(m, name) ? NULL : state_new(m, name, shape, dtype, &(making){.given = &whole});
+    tutti__state *state = tutti__is_left_out(m, name)
+                              ? NULL
+                              : state_new(m, name, shape, dtype, &(making){.given = &whole});
 
     if (!state)
         return NULL;
@@ -577,12 +561,6 @@ tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape sh
                        state->parameter.name, tutti_dtype_name(dtype));
     state_free(m->root, state);
     return NULL;
-}
-
-void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool requires_grad)
-{
-    if (parameter && parameter->parameter)
-        parameter->needs_grad = parameter->parameter->requires_grad = requires_grad;
 }
 
 /* ---- Lists --------------------------------------------------------------------------------------------- */

@@ -1,7 +1,9 @@
 /* select.c -- parameters and buffers by name: lists of names and patterns, and freezing by them.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
+#include "nn/part.h"
 
 #include <fnmatch.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The n characters at `pattern`: a tensor, a module above it, or a pattern. */
@@ -99,6 +101,12 @@ tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
     return TUTTI_OK;
 }
 
+void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool requires_grad)
+{
+    if (parameter && parameter->parameter)
+        parameter->needs_grad = parameter->parameter->requires_grad = requires_grad;
+}
+
 tutti_status tutti_module_freeze(tutti_module *m, const char *patterns)
 {
     tutti_tensor *p;
@@ -110,4 +118,15 @@ tutti_status tutti_module_freeze(tutti_module *m, const char *patterns)
         if (tutti__tensor_selected(p, patterns))
             tutti_parameter_set_requires_grad(p, false);
     return TUTTI_OK;
+}
+
+bool tutti__is_left_out(const tutti_module *m, const char *name)
+{
+    char text[sizeof((tutti__parameter *)0)->name];
+
+    if (!m || !m->root || !m->root->part || !name)
+        return false;
+    snprintf(text, sizeof text, "%s%s%s", m->parent ? tutti__module_path(m) : "",
+             m->parent ? "." : "", name);
+    return !tutti__name_selected(text, m->root->part);
 }

@@ -19,6 +19,7 @@ typedef struct setting {
     const char *cuts;
     int data; /* ranks with the same stages, for other samples; 0: one */
     bool zero;
+    const char *table; /* actions of the test's own; NULL: the kind's */
 } setting;
 
 typedef struct batches {
@@ -206,7 +207,8 @@ static int trains_alike(tutti_group *world, void *arg)
     const setting *s = arg;
     const tutti_ctx_opts cx_opts = {.threads = 1, .seed = 3};
     const tutti_adam_opts adam = {.lr = 0.01f, .weight_decay = 0.1f};
-    const tutti_pipeline_opts opts = {.kind = s->kind, .chunks = s->chunks, .cuts = s->cuts};
+    tutti_pipeline_opts opts = {.kind = s->kind, .chunks = s->chunks, .cuts = s->cuts};
+    tutti_pipeline_table *table = NULL;
     tutti_llama_opts llama;
     const tutti_model_opts o = model_opts(s, &llama);
     batches *b = malloc(sizeof *b);
@@ -220,6 +222,9 @@ static int trains_alike(tutti_group *world, void *arg)
     tutti_pipeline_step step = {.x = b->x, .loss = loss, .computed = computed, .self = &r};
 
     step.micro_batches = s->micro_batches;
+    if (s->table)
+        CHECK_OK(tutti_pipeline_table_read(&table, s->table));
+    opts.table = table;
     CHECK_0(layout_make(&l, world, s));
     CHECK_OK(tutti_ctx_new(&whole_cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&whole, whole_cx, s->model, &o));
@@ -257,6 +262,7 @@ static int trains_alike(tutti_group *world, void *arg)
     tutti_model_free(whole);
     tutti_ctx_free(whole_cx);
     tutti_mesh_free(l.mesh);
+    tutti_pipeline_table_free(table);
     free(b);
     return 0;
 }
@@ -350,6 +356,26 @@ static void with_data_parallel(void **state)
         }
 }
 
+/* Two stages a rank, all forwards before all backwards; and gradients of weights at the end. */
+static void tables_of_a_program(void **state)
+{
+    static const char *const tables[] = {
+        "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1",
+        "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1I1,1W0,1W1"};
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(tables); i++) {
+        setting s = {.model = "gpt2",
+                     .layers = 4,
+                     .dropout = 0.1,
+                     .tokens = true,
+                     .micro_batches = 2,
+                     .table = tables[i]};
+
+        assert_int_equal(tutti_run_ranks_as_threads(2, trains_alike, &s), 0);
+    }
+}
+
 static void as_processes(void **state)
 {
     setting s = {.model = "gpt2",
@@ -368,9 +394,13 @@ static void as_processes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlp),          cmocka_unit_test(llama),
-        cmocka_unit_test(gpt2),         cmocka_unit_test(vit),
-        cmocka_unit_test(mini_resnet),  cmocka_unit_test(with_data_parallel),
+        cmocka_unit_test(mlp),
+        cmocka_unit_test(llama),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(vit),
+        cmocka_unit_test(mini_resnet),
+        cmocka_unit_test(with_data_parallel),
+        cmocka_unit_test(tables_of_a_program),
         cmocka_unit_test(as_processes),
     };
 
