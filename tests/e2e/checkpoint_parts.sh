@@ -116,6 +116,23 @@ for end in 10 12; do
     rm -rf stay
 done
 
+# A rank whose host does not have the run folder: the others write and read its part.
+cat >apart.sh <<'END'
+[ $RANK != 1 ] || exec unshare -rm sh -c 'mount -t tmpfs none own && exec "$@"' apart "$@"
+exec "$@"
+END
+mkdir own
+if unshare -rm mount -t tmpfs none own 2>mount.err; then
+    "$TUTTI" run -n 3 sh apart.sh "$TUTTI" train --run-dir own/run $keys --zero 1 >own.out 2>&1 || { cat own.out; fail "a rank without the folder"; }
+    [ "$(grep -c '1 of 3 ranks (rank 1 is the first) do not see own/run/checkpoints' own.out)" = 1 ] || { cat own.out; fail "it is not said once that a rank does not see the folder"; }
+    same own/run whole
+    verify own/run && [ "$(ls own/run/checkpoints/latest | grep -c optimizer-)" = 2 ] || { cat verify.out; fail "the parts of two ranks"; }
+    "$TUTTI" run -n 3 sh apart.sh "$TUTTI" train --run-dir own/again $keys --zero 1 --resume own/run/checkpoints/step-00000010 >own.out 2>&1 || { cat own.out; fail "resumed by a rank without the folder"; }
+    same own/again whole
+else
+    echo "skipped: no folders of a rank's own: $(cat mount.err)"
+fi
+
 # Damaged, missing, of another step, of another run; an index that names a tensor which is not there.
 damage() { # NAME TEXT COMMAND: of a copy, which is left out when there is an older one
     rm -rf copy && mkdir -p copy/checkpoints
