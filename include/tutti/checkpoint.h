@@ -48,12 +48,13 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_lora_load(tutti_module *m, const ch
  * A folder PATH with model.safetensors, optimizer.safetensors and state.json, as each of `tutti train`'s: `tutti checkpoint`,
  * `tutti eval` and tutti_module_load read it. Loading it continues with the bits of a run that was never interrupted, if the
  * number of ranks is the same.
- * Collective: all ranks of the group call it (group NULL: a process alone). Rank 0 writes and reads, and the others need no
- * access to PATH. All ranks return the same status and message, and the group stays usable; GROUP errors as in group.h. */
+ * Collective: all ranks of the group call it (group NULL: a process alone). Rank 0 writes and reads. What ranks have divided (ZeRO's
+ * shares, parts of parameters) they write and read themselves, in files with an index, if they see PATH; else they need no access to
+ * it. All ranks return the same status and message, and the group stays usable; GROUP errors as in group.h. */
 
 /* Writes rank 0's parameters, buffers, optimizer's state and learning rate, context's step, on which dropout depends, and, if
  * DDP averages over logical shards, the ranges of its reducer (tutti_reducer_ranges). optim NULL: without an optimizer. With ZeRO
- * the state is gathered on rank 0 first. Missing folders above PATH are made. The new checkpoint is written beside PATH, as
+ * over logical shards the state is gathered on rank 0 first. Missing folders above PATH are made. The new checkpoint is written beside PATH, as
  * PATH.tmp, synced, read back and renamed, so that after a failure or a kill an older one at PATH is intact. Waits until that is
  * done. Not kept: other options of the optimizer; gradients (save after the optimizer's step, not while gradients accumulate); the
  * state of communication hooks (PowerSGD's error feedback starts again from zero).
@@ -63,9 +64,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_checkpoint_save(const char *path,
                                                              const tutti_module *m,
                                                              tutti_optim *optim,
                                                              tutti_group *group);
-/* Reads it on rank 0, and sends it to all ranks, whose number may differ from that of the saving ones. Before or after
- * tutti_ddp_new; not within a step. A failure changes nothing on any rank; but if a rank is lost meanwhile
- * (a GROUP error), some may have loaded it. optim NULL: weights and step only. Another program may save to PATH meanwhile.
+/* Reads it on rank 0, and sends it to all ranks, whose number and layout may differ from those of the saving ones. Before or after
+ * tutti_ddp_new; not within a step. With ZeRO the optimizer's state is checked now, and read in its next step, when each rank knows
+ * its share; until then it cannot be read or written (STATE). A failure changes nothing on any rank; but if a rank is lost, or a
+ * divided model's file is changed meanwhile, some may have loaded it. optim NULL: weights and step only. Another program may save to PATH meanwhile.
  * Errors: NOT_FOUND only if there is no PATH, so that the first run can go on without one; IO, if it cannot be read; FORMAT, if it
  * is damaged, of another model, or of an optimizer with other options (momentum); ARG, if it lacks a part, or is of another kind of
  * optimizer; STATE, if it was replaced so often meanwhile that it could not be read; MISMATCH, if ranks pass different things. */

@@ -101,11 +101,11 @@ static progress *progress_of(tutti_scaler *scaler, const tutti_optim *optim)
     return &all[scaler->n++];
 }
 
-/* All ranks exchange whether they found any, and their scales, which must equal rank 0's. */
-static tutti_status agree(const tutti_scaler *scaler, bool *found_p)
+/* The ranks exchange whether they found any, and their scales, which must equal rank 0's. */
+static tutti_status agree(const tutti_peers *peers, float scale, bool *found_p)
 {
-    const int size = scaler->peers.size;
-    float mine[2] = {*found_p ? 1 : 0, scaler->state.scale}, *all;
+    const int size = peers->size;
+    float mine[2] = {*found_p ? 1 : 0, scale}, *all;
     tutti_status status;
 
     if (size <= 1)
@@ -113,7 +113,7 @@ static tutti_status agree(const tutti_scaler *scaler, bool *found_p)
     all = tutti__alloc((size_t)size * sizeof mine);
     if (!all)
         return TUTTI_ERR_MEMORY;
-    status = scaler->peers.all_gather(scaler->peers.self, mine, 2, all);
+    status = peers->all_gather(peers->self, mine, 2, all);
     for (int r = 0; r < size && status == TUTTI_OK; r++) {
         *found_p |= all[2 * r] != 0;
         if (all[2 * r + 1] != all[1])
@@ -156,7 +156,8 @@ tutti_status tutti_scaler_unscale(tutti_scaler *scaler, tutti_optim *optim)
     TUTTI_TRY(tutti__gradient_spans(optim->module, &spans, &n));
     TUTTI_TRY(stream->ops->flat->unscale(stream, spans, n, factor, &finite));
     p->found_inf |= !finite;
-    TUTTI_TRY(agree(scaler, &p->found_inf));
+    TUTTI_TRY(agree(&scaler->peers, scaler->state.scale, &p->found_inf));
+    TUTTI_TRY(agree(&optim->module->root->norm_peers, scaler->state.scale, &p->found_inf));
     p->stage = UNSCALED;
     return TUTTI_OK;
 }

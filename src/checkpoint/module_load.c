@@ -5,8 +5,8 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/snapshot.h"
-#include "checkpoint/read_part.h"
 #include "checkpoint/weights.h"
+#include "ddp/pieces.h"
 #include "nn/nn.h"
 #include <tutti/checkpoint.h>
 
@@ -191,20 +191,15 @@ static int64_t find_any(const plan *p, const tutti_tensor *t, const tutti__state
     return found;
 }
 
-/* Whether a file's tensor of this shape is t, or what t is this rank's part of. */
-static bool is_whole(const tutti_tensor *t, tutti_shape shape)
-{
-    return tutti_shape_equal(shape, tutti__whole_shape(t));
-}
-
-/* Whether t is the first rows of what the file has. */
+/* Whether t, or the whole tensor of which it is a part, is the first rows of what the file has. */
 static bool is_cut(const tutti_tensor *t, tutti_shape shape)
 {
-    const bool longer = t->parameter && t->parameter->leading_rows && shape.n == t->shape.n &&
-                        shape.d[0] > t->shape.d[0];
+    const tutti_shape is = tutti__whole_shape(t);
+    const bool longer =
+        t->parameter && t->parameter->leading_rows && shape.n == is.n && shape.d[0] > is.d[0];
 
-    shape.d[0] = t->shape.d[0];
-    return longer && tutti_shape_equal(shape, t->shape);
+    shape.d[0] = is.d[0];
+    return longer && tutti_shape_equal(shape, is);
 }
 
 static void match(plan *p, size_t i)
@@ -225,11 +220,11 @@ static void match(plan *p, size_t i)
     }
     e = tutti__weights_at(p->file, (size_t)p->source[i]);
     if (e->readable && tutti__can_convert(e->dtype, tutti_tensor_dtype(t)) &&
-        (is_whole(t, e->shape) || is_cut(t, e->shape))) {
+        (tutti_shape_equal(e->shape, tutti__whole_shape(t)) || is_cut(t, e->shape))) {
         p->taken++;
         if (is_cut(t, e->shape))
-            list_add(&p->cut, "%s (the first %lld of %lld rows)", name, (long long)t->shape.d[0],
-                     (long long)e->shape.d[0]);
+            list_add(&p->cut, "%s (the first %lld of %lld rows)", name,
+                     (long long)tutti__whole_shape(t).d[0], (long long)e->shape.d[0]);
         if (e->dtype != tutti_tensor_dtype(t) && !strstr(p->converted.text, e->dtype_text))
             list_add(&p->converted, "%s as %s", e->dtype_text,
                      tutti_dtype_name(tutti_tensor_dtype(t)));
@@ -324,14 +319,36 @@ static void say_plan(const plan *p, char *said, size_t size)
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
+/* Tensor k of the file, or its first rows, or this rank's part of it. */
+static tutti_status read_part(const plan *p, const tutti_tensor *t, size_t k, void *dst)
+{
+    const tutti_shape shape = tutti__weights_at(p->file, k)->shape;
+    const tutti__tensor_box box = tutti__box_of(t);
+    tutti_status status;
+    void *all;
+
+    if (box.count == 0 && !is_cut(t, shape))
+        return tutti__weights_read_as(p->file, k, t->dtype, dst);
+    all = tutti__alloc((size_t)tutti_shape_count(shape) * tutti_dtype_size(t->dtype));
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    status = tutti__weights_read_as(p->file, k, t->dtype, all);
+    if (status == TUTTI_OK)
+        tutti__box_pick(&box, tutti__whole_shape(t), tutti_dtype_size(t->dtype), 0,
+                        (size_t)tutti_shape_count(t->shape), all, dst);
+    free(all);
+    return status;
+}
+
 /* Whether tensor k of the file has t's values, which are at `values`; into: room for as many. */
 static tutti_status check_same(const plan *p, const tutti_tensor *t, const char *name, size_t k,
                                const void *values, void *into)
 {
-    const bool fits = is_whole(t, tutti__weights_at(p->file, k)->shape);
+    const tutti__safetensors_entry *e = tutti__weights_at(p->file, k);
+    const bool fits = tutti_shape_equal(e->shape, tutti__whole_shape(t));
 
     if (fits)
-        TUTTI_TRY(tutti__read_part(p->file, k, t, into));
+        TUTTI_TRY(read_part(p, t, k, into));
     if (fits && memcmp(values, into, tutti__tensor_bytes(t)) == 0)
         return TUTTI_OK;
     return tutti__fail(
@@ -364,25 +381,6 @@ static tutti_status check_tied(const plan *p, size_t i, const void *values)
     return status;
 }
 
-/* Tensor k of the file, or its first rows. */
-static tutti_status read_rows(const plan *p, const tutti_tensor *t, size_t k, void *dst)
-{
-    const tutti_shape shape = tutti__weights_at(p->file, k)->shape;
-    tutti_status status;
-    void *all;
-
-    if (!is_cut(t, shape))
-        return tutti__read_part(p->file, k, t, dst);
-    all = tutti__alloc((size_t)tutti_shape_count(shape) * tutti_dtype_size(t->dtype));
-    if (!all)
-        return TUTTI_ERR_MEMORY;
-    status = tutti__weights_read_as(p->file, k, t->dtype, all);
-    if (status == TUTTI_OK)
-        memcpy(dst, all, tutti__tensor_bytes(t));
-    free(all);
-    return status;
-}
-
 static tutti_status read_one(const plan *p, size_t i, void *dst)
 {
     tutti_tensor *t = tutti_module_state(p->m, i);
@@ -390,7 +388,7 @@ static tutti_status read_one(const plan *p, size_t i, void *dst)
     const tutti_dtype dtype = tutti_tensor_dtype(t);
     size_t bad;
 
-    TUTTI_TRY(read_rows(p, t, (size_t)p->source[i], dst));
+    TUTTI_TRY(read_part(p, t, (size_t)p->source[i], dst));
     TUTTI_TRY(check_tied(p, i, dst));
     bad = p->opts->finite ? tutti__find_nonfinite(dst, dtype, n) : n;
     if (bad == n)

@@ -5,17 +5,14 @@
 
 tutti_status tutti__read_part(tutti__weights *file, size_t k, const tutti_tensor *t, void *dst)
 {
-    const tutti__state *state = t->parameter ? tutti__state_of(t) : NULL;
     const tutti_shape shape = tutti__whole_shape(t);
     const size_t each = tutti_dtype_size(t->dtype);
-    tutti__tensor_box box;
+    const tutti__tensor_box box = tutti__box_of(t);
     tutti_status status;
     void *all;
 
-    if (!state || state->split.count == 0)
+    if (box.count == 0)
         return tutti__weights_read_as(file, k, t->dtype, dst);
-    box = (tutti__tensor_box){state->split.dim, state->split.parts, state->split.index,
-                              state->split.count};
     all = tutti__alloc((size_t)tutti_shape_count(shape) * each);
     if (!all)
         return TUTTI_ERR_MEMORY;

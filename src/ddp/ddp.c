@@ -552,13 +552,13 @@ tutti_status tutti_ddp_set_hook(tutti_ddp *ddp, const tutti_comm_hook *hook)
 {
     tutti_status status = TUTTI__NOT_NULL(ddp);
 
-    if (status == TUTTI_OK)
-        status = tutti__check_hook("tutti_ddp_set_hook", &ddp->hook, hook);
-    if (status == TUTTI_OK && ddp->zero)
+    if (status == TUTTI_OK && ddp->zero && hook)
         status = tutti__fail(TUTTI_ERR_STATE,
                              "tutti_ddp_set_hook(\"%s\"): with ZeRO gradients are reduced in its "
                              "own way; use one of the two",
                              hook->name);
+    if (status == TUTTI_OK)
+        status = tutti__check_hook("tutti_ddp_set_hook", &ddp->hook, hook);
     if (status == TUTTI_OK && ddp->shards)
         status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
                              "communication hook \"%s\" breaks the promise of logical shards, the "

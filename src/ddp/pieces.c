@@ -44,21 +44,26 @@ tutti_shape tutti__whole_shape(const tutti_tensor *t)
     return shape;
 }
 
+tutti__tensor_box tutti__box_of(const tutti_tensor *t)
+{
+    const tutti__state *state = t->parameter ? tutti__state_of(t) : NULL;
+
+    if (!state || state->split.count == 0)
+        return (tutti__tensor_box){.count = 0};
+    return (tutti__tensor_box){state->split.dim, state->split.parts, state->split.index,
+                               state->split.count};
+}
+
 /* A tensor of the module as a piece: its whole shape and its box, all of which it has. */
 static tutti__tensor_piece piece_of(const tutti_tensor *t)
 {
     tutti__tensor_piece piece = {.name = t->name,
                                  .dtype = t->dtype,
-                                 .shape = t->shape,
+                                 .shape = tutti__whole_shape(t),
+                                 .box = tutti__box_of(t),
                                  .end = (size_t)tutti_shape_count(t->shape),
                                  .data = t->data};
-    const tutti__state *state = t->parameter ? tutti__state_of(t) : NULL;
 
-    if (!state || state->split.count == 0)
-        return piece;
-    piece.shape = tutti__whole_shape(t);
-    piece.box = (tutti__tensor_box){state->split.dim, state->split.parts, state->split.index,
-                                    state->split.count};
     return piece;
 }
 

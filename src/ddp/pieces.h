@@ -46,6 +46,8 @@ typedef struct tutti__pieces {
     void *names; /* which the list owns: blocks, linked by their first word */
 } tutti__pieces;
 
+/* Which part of a whole tensor t is. */
+tutti__tensor_box tutti__box_of(const tutti_tensor *t);
 /* The shape of the whole tensor of which t is all, or a box. */
 tutti_shape tutti__whole_shape(const tutti_tensor *t);
 void tutti__pieces_free(tutti__pieces *pieces);

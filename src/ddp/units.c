@@ -154,22 +154,24 @@ tutti_status tutti__units_drop(tutti_zero *zero)
 
 /* ---- The order of the last step ----------------------------------------------------------------------------------- */
 
-static void append(tutti__zero_order *order, size_t i)
+static tutti_status append(tutti__zero_order *order, size_t i)
 {
     if (order->n == order->room) {
         const size_t room = order->room ? 2 * order->room : 16;
         size_t *p = realloc(order->p, room * sizeof *p);
 
-        if (!p) /* then less is known ahead, on this rank only, which gathers in another order than others */
-            return;
+        if (!p)
+            return tutti__fail(TUTTI_ERR_MEMORY, "zero: no memory for the order of %zu buckets",
+                               room);
         order->p = p;
         order->room = room;
     }
     order->p[order->n++] = i;
+    return TUTTI_OK;
 }
 
-/* Notes that bucket i had to be gathered. The one that was gathered next in the last such step; SIZE_MAX: not known. */
-static size_t next_after(tutti_zero *zero, size_t i)
+/* Notes that bucket i had to be gathered. *next_p: the one that was gathered next in the last such step; SIZE_MAX: not known. */
+static tutti_status next_after(tutti_zero *zero, size_t i, size_t *next_p)
 {
     const tutti_ctx *cx = zero->root->module->cx;
     tutti__zero_orders *o = &zero->orders[cx->recording];
@@ -183,8 +185,8 @@ static size_t next_after(tutti_zero *zero, size_t i)
         o->now.n = 0;
         o->serial = cx->serial;
     }
-    append(&o->now, i);
-    return at + 1 < o->before.n && o->before.p[at] == i ? o->before.p[at + 1] : SIZE_MAX;
+    *next_p = at + 1 < o->before.n && o->before.p[at] == i ? o->before.p[at + 1] : SIZE_MAX;
+    return append(&o->now, i);
 }
 
 /* ---- Before an operation ---------------------------------------------------------------------------------------- */
@@ -206,7 +208,7 @@ static tutti_status bring(tutti_zero *zero, size_t i)
         return TUTTI_OK;
     if (zero->all_at_once)
         return bring_all(zero);
-    next = next_after(zero, i);
+    TUTTI_TRY(next_after(zero, i, &next));
     if (b->state == TUTTI__ABSENT) {
         TUTTI_TRY(tutti__units_settle(zero)); /* of one that was not the next */
         TUTTI_TRY(begin_gather(zero, i));

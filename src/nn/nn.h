@@ -132,7 +132,7 @@ struct tutti_root {
     uint64_t layouts;           /* number of layouts so far: optimizer state must follow */
     tutti__sharding *sharding;  /* NULL: not sharded */
     tutti__optim_entry *optims; /* of it and of modules below, the latest first */
-    /* Ranks that hold other parameters of the same model, for the norm of all of them; size 0: none. */
+    /* Ranks that hold other parameters of the same model, for the norm of all of them and the search for infinities; size 0: none. */
     tutti_peers norm_peers;
     /* The parameters' previous memory, kept until the next zero_grad, because the current step may have views of it. */
     void **retired;

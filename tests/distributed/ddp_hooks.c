@@ -524,7 +524,8 @@ static int hooks_that_cannot_be_are_refused(tutti_group *group, void *arg)
     trainer_free(&t);
     CHECK_0(trainer_new(&t, group, NULL, 1));
     tutti_ddp_free(t.ddp);
-    CHECK_OK(tutti_ddp_new(&t.ddp, t.module, group, &(tutti_ddp_opts){.zero = 1}));
+    CHECK_OK(
+        tutti_ddp_new(&t.ddp, tutti_model_module(t.model), group, &(tutti_ddp_opts){.zero = 1}));
     CHECK(tutti_ddp_set_hook(t.ddp, &(tutti_comm_hook){.name = "mute", .run = says_nothing}) ==
           TUTTI_ERR_STATE);
     CHECK_TEXT(tutti_last_error(), "\"mute\"): with ZeRO gradients are reduced in its own way");

@@ -139,6 +139,34 @@ static int a_nan_of_one_rank_reaches_all(tutti_group *group, void *arg)
     return 0;
 }
 
+/* With a scaler that knows of no peers. */
+static int an_infinity_of_one_rank_skips_the_step_on_all(tutti_group *group, void *arg)
+{
+    const int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    tutti_scaler *scaler;
+    tutti_optim *optim;
+    bool stepped;
+    net m;
+
+    (void)arg;
+    CHECK_0(net_new(&m, rank, size, 1));
+    m.base.root->norm_peers = tutti_group_peers(group);
+    CHECK_OK(tutti_sgd_new(&optim, &m.base, NULL));
+    CHECK_OK(tutti_scaler_new(&scaler, NULL));
+    for (int step = 0; step < 2; step++) {
+        CHECK_0(give_all(&m, rank, size));
+        if (step == 0 && rank == size - 1)
+            test_put(m.cx, m.sliced.bias->parameter->grad, &(float){INFINITY}, sizeof(float));
+        CHECK_OK(tutti_scaler_step(scaler, optim, &stepped));
+        CHECK_OK(tutti_scaler_update(scaler));
+        CHECK(stepped == (step == 1) && tutti_scaler_get_scale(scaler) == 32768);
+    }
+    tutti_scaler_free(scaler);
+    tutti_optim_free(optim);
+    net_free(&m);
+    return 0;
+}
+
 /* ---- With ZeRO: ranks in rows, which hold other layers, and in columns, which share the gradients of theirs ---- */
 
 /* The loss of each layer by itself, so that it does not matter which others there are. */
@@ -185,8 +213,8 @@ static int set_weights(net *m)
 static int norm_of(tutti_group *data, tutti_group *peers, int part, int parts, bool zero,
                    float *norm_p)
 {
-    const tutti_ddp_opts opts = {.bucket_mb = 1e-3, .first_bucket_mb = 1e-3, .find_unused = true};
-    tutti_zero *sharded = NULL;
+    const tutti_ddp_opts opts = {
+        .bucket_mb = 1e-3, .first_bucket_mb = 1e-3, .find_unused = true, .zero = zero};
     tutti_ddp *ddp;
     net m;
 
@@ -195,11 +223,8 @@ static int norm_of(tutti_group *data, tutti_group *peers, int part, int parts, b
     if (peers)
         m.base.root->norm_peers = tutti_group_peers(peers);
     CHECK_OK(tutti_ddp_new(&ddp, &m.base, data, &opts));
-    if (zero)
-        CHECK_OK(tutti_zero_new(&sharded, ddp));
     CHECK_OK(backward(&m, part, parts, tutti_group_rank(data)));
     CHECK_OK(tutti_clip_grad_norm(&m.base, 0, norm_p));
-    tutti_zero_free(sharded);
     tutti_ddp_free(ddp);
     net_free(&m);
     return 0;
@@ -235,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(run_all, a_divided_model_has_the_norm_of_the_whole),
         TEST(run_all, a_nan_of_one_rank_reaches_all),
+        TEST(run_all, an_infinity_of_one_rank_skips_the_step_on_all),
         TEST(run_four, columns_of_shares_have_the_norm_of_the_whole),
     };
 

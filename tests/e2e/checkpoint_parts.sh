@@ -1,5 +1,5 @@
 # A checkpoint of which every rank writes its part: read by any number of ranks and layout, with the same bits; killed, failed, damaged and missing
-# parts; read by safetensors.   timeout: 200   SPDX-License-Identifier: MIT
+# parts; read by safetensors.   timeout: 400   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 keys="--model mlp --threads 1 --epochs 2 --batch-size 30 --optimizer adamw --lr 0.001 --schedule constant --checkpoint-every 5 --keep-checkpoints 0"
 verify() { "$TUTTI" checkpoint verify "$1" >verify.out 2>&1; }
@@ -81,6 +81,25 @@ END
 else
     echo "skipped: python3 has no safetensors and torch"
 fi
+
+# Parts of parameters: each rank reads and writes what it has; --init too. The bits of tensor parallelism depend on T, not on the stage of ZeRO.
+gpt="--model gpt2 --data shakespeare --layers 2 --heads 2 --width 32 --context 16 --batch-size 4 --threads 1 --max-steps 8 --eval-every 0 --sample-tokens 0 --optimizer adamw --schedule constant --checkpoint-every 4 --keep-checkpoints 0 --ema 0.9"
+train tensor $gpt -n 4 --tensor 2
+verify tensor && nothing_left tensor || { cat verify.out; fail "verify of tensor"; }
+[ -e tensor/ema.safetensors.index.json ] && [ -e tensor/model.safetensors.index.json ] || { ls tensor; fail "no parts of the weights"; }
+for zero in 0 1 2; do
+    train again $gpt -n 4 --tensor 2 --zero $zero --resume tensor/checkpoints/step-00000004
+    same again tensor
+    [ "$(field again/summary.json ema_digest)" = "$(field tensor/summary.json ema_digest)" ] || fail "the average after a resume with zero $zero"
+    rm -rf again
+done
+train alone $gpt --resume tensor/checkpoints/step-00000004
+still="${gpt/--ema 0.9/} --max-steps 1 --lr 0"
+train base $still --seed 7
+train divided $still -n 2 --tensor 2 --init base
+train back $still --init divided
+same divided base
+same back base
 
 # Everywhere where weights are expected; the optimizer's index as a file.
 "$TUTTI" eval parts --data digits >eval.out 2>&1 || { cat eval.out; fail "eval"; }

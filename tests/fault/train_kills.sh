@@ -8,7 +8,7 @@ SEED=${SEED:-$((${EPOCHREALTIME//[!0-9]/} % 32768))}
 RANDOM=$SEED
 export TUTTI_HEARTBEAT_S=60 # a kill is noticed before
 # Kinds of runs, used in turn: flags, and the number of steps.
-kinds=("--model mlp --epochs 30 --checkpoint-every 10" "--model mlp --epochs 24 --grad-accumulation 2 --optimizer adamw --zero 1"
+kinds=("--model mlp --epochs 30 --checkpoint-every 10" "--model mlp --epochs 24 --grad-accumulation 2 --optimizer adamw --zero 3"
     "--max-steps 40 --batch-size 8 --checkpoint-every 5")
 steps=(690 288 40)
 shm=$(ls /dev/shm | wc -l)

@@ -33,7 +33,7 @@ class StepOpts(ctypes.Structure):
 class ModelOpts(ctypes.Structure):
     _fields_ = [("channels", I64), ("height", I64), ("width", I64), ("classes", I64), ("dropout", ctypes.c_double), ("kind", P),
                 ("layers", INT), ("hidden", INT), ("heads", INT), ("patch", INT), ("recompute", BOOL), ("context", INT),
-                ("llama", P), ("reserved", U64)]
+                ("llama", P), ("parallel", P), ("parallel_tokens", BOOL), ("reserved", U64)]
 
 
 class RopeOpts(ctypes.Structure):
@@ -55,7 +55,7 @@ class AdamOpts(ctypes.Structure):
 
 class AttentionOpts(ctypes.Structure):
     _fields_ = [("attn_mask", P), ("dropout_p", F32), ("scale", F32), ("is_causal", BOOL), ("causal_lower_right", BOOL),
-                ("enable_gqa", BOOL), ("kv_heads", INT), ("reserved", U64 * 4)]
+                ("enable_gqa", BOOL), ("kv_heads", INT), ("first_head", INT), ("all_heads", INT), ("reserved", U64 * 3)]
 
 
 def shape_of(sizes):

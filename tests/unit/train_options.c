@@ -648,7 +648,7 @@ ROWS(CHECK_ROW)
 #define RESULTS                                                                                    \
     "bucket bucket_gradient bucket_info ddp_stats elastic_stats dataset_info dataset_source "      \
     "batch sample ctx_memory op_args pipeline_facts "                                              \
-    "module trainer_step trainer_eval trainer_update trainer_result "
+    "module trainer_step trainer_eval trainer_update trainer_result zero_stats "
 
 static bool is_listed(const char *type)
 {

@@ -97,7 +97,8 @@ static tutti_status load_weights(tutti__train_run *run)
     return TUTTI_OK;
 }
 
-/* The other ranks read it too, unless a checkpoint is expected, so that a wrong file is reported. */
+/* The other ranks read it too, unless a checkpoint is expected, so that a wrong file is reported; and if they have other parts of the
+ * model, in any case. */
 tutti_status tutti__run_load_init(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;

@@ -98,11 +98,17 @@ static tutti_status check_ranges(const json_t *state, const char *folder)
         const char *key;
         json_int_t min, max;
         bool younger; /* missing in the oldest version's files */
-    } ranges[] = {{"step", 0, MOST_STEPS, false},       {"epoch", 1, 1000001, false},
-                  {"start", 0, MOST_STEPS, true},       {"batch", 0, MOST_STEPS, false},
-                  {"epochs_done", 0, 1000000, false},   {"forwards", 0, MOST_STEPS, false},
-                  {"world_size", 1, MOST_RANKS, false}, {"shards", 0, 4096, true},
-                  {"samples", 0, MOST_STEPS, true},     {"evaluated", 0, MOST_STEPS, true}};
+    } ranges[] = {{"step", 0, MOST_STEPS, false},
+                  {"epoch", 1, 1000001, false},
+                  {"start", 0, MOST_STEPS, true},
+                  {"batch", 0, MOST_STEPS, false},
+                  {"epochs_done", 0, 1000000, false},
+                  {"forwards", 0, MOST_STEPS, false},
+                  {"world_size", 1, MOST_RANKS, false},
+                  {"data_ranks", 1, MOST_RANKS, true},
+                  {"shards", 0, 4096, true},
+                  {"samples", 0, MOST_STEPS, true},
+                  {"evaluated", 0, MOST_STEPS, true}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(ranges); i++) {
         const json_t *value = json_object_get(state, ranges[i].key);
@@ -136,8 +142,12 @@ static tutti_status read_state(json_t **state_p, const char *folder)
 static int shares_then(const tutti__resume *r)
 {
     const int shards = (int)json_integer_value(json_object_get(r->state, "shards"));
+    const json_t *data_ranks =
+        json_object_get(r->state, "data_ranks"); /* fewer than ranks, with a mesh */
 
-    return shards > 0 ? shards : tutti__resume_ranks_then(r);
+    return shards > 0   ? shards
+           : data_ranks ? (int)json_integer_value(data_ranks)
+                        : tutti__resume_ranks_then(r);
 }
 
 /* Of a divided model no rank reads more than its part, when there is a layout; until then it is only checked. */

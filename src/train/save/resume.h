@@ -6,8 +6,9 @@
  *                             hook-rank-00000.safetensors ...   with PowerSGD: each rank's state
  *                             state.json               the run's position, sums and keys, digests
  *
- * Rank 0 writes and reads, and sends it to the others, so that only rank 0 needs the folder. Random numbers need no state:
- * they are functions of seed, epoch, step and sample. */
+ * Rank 0 writes and reads, and sends it to the others, so that only rank 0 needs the folder; what the layout divides is in parts, with an
+ * index, which the ranks that see the folder write and read (checkpoint/part.h). Random numbers need no state: they are functions of
+ * seed, epoch, step and sample. */
 #ifndef TUTTI_TRAIN_RESUME_H
 #define TUTTI_TRAIN_RESUME_H
 

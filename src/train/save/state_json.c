@@ -129,14 +129,19 @@ json_t *tutti__state_json(const tutti__saving *s)
         (json_int_t)at.epoch, "start", (json_int_t)at.start, "batch", (json_int_t)at.batch,
         "samples", (json_int_t)tutti__plan_samples(s->plan, &at, s->plan->shares), "train_images",
         (json_int_t)s->plan->count, "finished", (int)tutti__plan_finishes(s->plan, p), "world_size",
-        tutti__session_data_size(session), "shards", session->shards, "seed",
-        (json_int_t)session->config->seed, "epochs_done", (json_int_t)p->epochs_done, "forwards",
+        session->size, "shards", session->shards, "seed", (json_int_t)session->config->seed,
+        "epochs_done", (json_int_t)p->epochs_done, "forwards",
         (json_int_t)(session->shards > 0 ? p->shared.forwards : tutti_ctx_step(session->cx)),
         "scaler", scaler_json(s), "ema", tutti__ema_json(session->ema), "sums", sums_json(s),
         "config", keys ? json_loads(keys, 0, NULL) : NULL, "best", best_json(s), "stopped",
         p->stopped ? p->stop_why : NULL);
 
     free(keys);
+    if (state && session->shards == 0 && s->plan->shares != session->size &&
+        json_object_set_new(state, "data_ranks", json_integer(s->plan->shares)) != 0) {
+        json_decref(state);
+        state = NULL;
+    }
     if (state && add_fit(session, state) != TUTTI_OK) {
         json_decref(state);
         state = NULL;

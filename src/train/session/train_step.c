@@ -99,7 +99,7 @@ tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, 
  * collective of backward. Not where the ranks' forward passes wait for each other, or ranks take different numbers of shards. */
 static tutti_status agree_on_forward(tutti__session *s, tutti_status status)
 {
-    if (s->forward_agreed || s->shards > 0 || s->config->sync_bn)
+    if (s->forward_agreed || s->shards > 0 || s->config->sync_bn || s->mesh)
         return status;
     s->forward_agreed = true;
     status = tutti__fail_together(s->group, status);

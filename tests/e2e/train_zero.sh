@@ -1,0 +1,43 @@
+# --zero 0 to 3: one parameter_digest, also after a resume with another stage and number of ranks; and a model that is larger than a
+# rank may have.   timeout: 300   SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+
+digest() {
+    field "$1/summary.json" parameter_digest
+}
+# law NAME RANKS KEYS...: stages have the digest of plain training on so many ranks.
+law() {
+    local name=$1 ranks=$2 zero
+    shift 2
+    train $name.0 -n $ranks "$@"
+    for zero in 1 2 3; do
+        train $name.$zero -n $ranks "$@" --zero $zero --bucket-mb 0.05 --first-bucket-mb 0.02
+        [ "$(digest $name.0)" = "$(digest $name.$zero)" ] || fail "$name: --zero $zero has other weights"
+    done
+}
+gpt="--model gpt2 --data shakespeare --layers 2 --width 48 --heads 2 --context 32 --dropout 0.1 --batch-size 4 --grad-accumulation 2 --sample-tokens 8"
+law mlp 4 --model mlp --data digits --dropout 0.2 --batch-size 8 --max-steps 8 --optimizer adamw --clip-grad-norm 0.5 --eval-every 1 --epochs 1
+law gpt 3 $gpt --max-steps 4 --eval-every 0
+law resnet 2 --model resnet18 --data synthetic --batch-size 4 --max-steps 2 --momentum 0.9 --eval-every 0
+law unused 2 --model mlp --data digits --batch-size 8 --max-steps 4 --find-unused --eval-every 0
+law half 2 $gpt --max-steps 2 --amp bf16 --recompute --eval-every 0
+law lora 2 $gpt --max-steps 2 --lora-rank 2 --eval-every 0
+
+# Evaluation has the figures of plain training, also where a rank has no samples in the last round.
+for name in mlp.0 mlp.3; do
+    sed -n 's/.*"val_loss": \([^,}]*\).*/\1/p' $name/metrics.jsonl >$name.losses
+done
+[ -s mlp.0.losses ] && cmp mlp.0.losses mlp.3.losses || fail "evaluations differ"
+
+# A resume may change the stage. With fixed shards also the number of ranks has no effect on the bits (stages are 1 then).
+part="$gpt --max-steps 4 --checkpoint-every 2 --eval-every 0"
+train whole -n 2 $part
+for zero in 0 2 3; do
+    train part.$zero -n 2 $part --zero $((3 - zero))
+    train rest.$zero -n 2 $part --zero $zero --bucket-mb 0.03 --resume part.$zero/checkpoints/step-00000002
+    [ "$(digest whole)" = "$(digest rest.$zero)" ] || fail "resumed with --zero $zero: other weights"
+done
+train other -n 3 $part --zero 3 --resume part.0/checkpoints/step-00000002
+
+refused 2 "zero: with 3 each rank has its share of the weights, and ema needs all" "$TUTTI" train --model mlp --zero 3 --ema 0.9
+refused 2 "and histograms needs all" "$TUTTI" train --model mlp --zero 3 --tensorboard --histograms 1
