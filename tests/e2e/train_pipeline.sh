@@ -52,3 +52,5 @@ refused 2 "give one of the two" "$TUTTI" train -n 2 --pipeline 2 --micro-batches
 refused 2 "pipeline_cuts: it is for a pipeline" "$TUTTI" train --pipeline-cuts fc --run-dir no
 refused 2 "amp: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --amp fp16 --run-dir no
 refused 2 "shards" "$TUTTI" train -n 2 --pipeline 2 --shards 2 --run-dir no
+refused 2 "zero: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --zero 3 --run-dir no
+refused 2 "tensor: with pipeline=2" "$TUTTI" train -n 4 --pipeline 2 --tensor 2 --model vit --run-dir no
