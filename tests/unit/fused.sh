@@ -17,7 +17,7 @@ for library in "$BUILD_DIR"/layers/lib*.a; do
     found=$("$objdump" -d --no-show-raw-insn "$library" | awk -v unwanted="$unwanted" '
         /[[:space:]]file format / { object = $1; gsub(/^.*\(|\)?:$/, "", object); objects++ } # llvm-objdump: lib.a(x.o):
         /^[0-9a-f]+ <.*>:$/ { where = $2 }
-        object !~ /^((winograd|product|attention)_(base|avx2|avx512)|peak)\.c\.o$/ && $2 ~ unwanted {
+        object !~ /^((winograd|product|(half_)?attention)_(base|avx2|avx512)|peak)\.c\.o$/ && $2 ~ unwanted {
             if (!told[object where]++) print "    " object " " where " " $2
         }
         END { print "objects", objects }')

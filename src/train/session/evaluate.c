@@ -172,10 +172,11 @@ static bool next_batch(tutti__session *s, size_t round, tutti_batch *batch)
  * as the others compute samples. */
 static tutti_status keep_up(tutti__session *s, size_t round, size_t n, room *samples)
 {
-    const size_t size = (size_t)s->size, batch = (size_t)s->config->batch_size;
+    const size_t size = (size_t)tutti__session_data_size(s);
+    const size_t batch = (size_t)s->config->batch_size;
     const size_t share = (tutti_dataset_describe(s->data.test).count + size - 1) / size;
     const size_t most = share - round * batch < batch ? share - round * batch : batch;
-    const size_t at_once = samples_at_once(s), passes = (most + at_once - 1) / at_once;
+    const size_t at_once = tutti__evaluate_at_once(s), passes = (most + at_once - 1) / at_once;
     tutti_array x = tutti__dataset_array(
         s->data.test, 0, (int64_t)at_once,
         tutti__dataset_has_images(s->data.test) ? s->parts->model->channels : 0);
