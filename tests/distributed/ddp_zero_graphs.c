@@ -1,5 +1,6 @@
 /* ddp: graphs of many shapes train with ZeRO-2 and 3 as without: PyTorch's cases for fully_shard.   SPDX-License-Identifier: MIT
  * timeout: 120 */
+#include "ddp/zero.h"
 #include "distributed/ddp_trainer.h"
 
 enum { ROWS = 3, WIDTH = 67, OUT = 43, STEPS = 4 };
@@ -78,6 +79,12 @@ static tutti_tensor *unused_output(net *m, tutti_tensor *x)
     return (m->step + m->rank) % 2 == 1 ? tutti_narrow(x, 1, 0, OUT) : end(m, x);
 }
 
+static tutti_tensor *no_inputs(net *m, tutti_tensor *x)
+{
+    (void)x;
+    return tutti_matmul(m->b.weight, m->c.weight);
+}
+
 static const graph graphs[] = {
     {.name = "chain", .forward = chain},
     {.name = "repeats", .forward = repeats},
@@ -87,6 +94,7 @@ static const graph graphs[] = {
     {.name = "tied, recomputed", .forward = chain, .tied = true, .recompute = true},
     {.name = "early views", .forward = early_views},
     {.name = "unused output", .forward = unused_output, .find_unused = true},
+    {.name = "no inputs", .forward = no_inputs, .find_unused = true},
     {.name = "biases only", .forward = repeats, .frozen = "*.weight"},
     {.name = "frozen between", .forward = two_forwards, .frozen = "b,d.weight"},
     {.name = "frozen, recomputed", .forward = repeats, .frozen = "c", .recompute = true},
@@ -303,6 +311,26 @@ static int training_goes_on_after_a_forward_that_failed(tutti_group *group, void
     return 0;
 }
 
+static int a_model_is_sharded_once(tutti_group *group, void *arg)
+{
+    const graph g = {.forward = chain};
+
+    (void)arg;
+    for (int zero = 1; zero <= 3; zero++) {
+        tutti_ddp *again;
+        net m;
+
+        CHECK_0(net_new(&m, group, &g, zero));
+        CHECK(tutti_ddp_new(&again, &m.base, group, &(tutti_ddp_opts){.zero = zero}) ==
+              TUTTI_ERR_STATE);
+        CHECK_TEXT(tutti_last_error(), "one tutti_ddp a context");
+        CHECK_OK(backward(&m, &g, salt_of(group, 0)));
+        CHECK_OK(tutti_optim_step(m.t.optim));
+        net_free(&m);
+    }
+    return 0;
+}
+
 /* On one rank: the others wait for its parameters, and have its message, not the end of their patience. */
 static int all_hear_of_a_forward_that_failed(tutti_group *group, void *arg)
 {
@@ -326,12 +354,50 @@ static int all_hear_of_a_forward_that_failed(tutti_group *group, void *arg)
     return 0;
 }
 
+/* What a layer's forward leaves: of other layers' parameters few are whole, and the next ones are on their way. */
+static void note_state(tutti_module *layer, tutti_tensor *x, tutti_tensor *y, void *most)
+{
+    const tutti_zero *zero = layer->root->sharding->self;
+    size_t *p = most;
+
+    (void)x;
+    (void)y;
+    p[0] = zero->coming > p[0] ? zero->coming : p[0];
+    p[1] = zero->present > p[1] ? zero->present : p[1];
+}
+
+static int parameters_are_gathered_once_a_pass_and_one_ahead(tutti_group *group, void *arg)
+{
+    const graph g = {.forward = chain};
+    size_t most[2] = {0};
+    net m;
+
+    (void)arg;
+    CHECK_0(net_new(&m, group, &g, 3));
+    for (int step = 0; step < STEPS; step++) {
+        const tutti_zero *zero = tutti_ddp_zero(m.t.ddp);
+        const uint64_t before = zero->gathers;
+
+        if (step == 1) /* from here on the order is known */
+            tutti_module_set_forward_hook(&m.b.base, note_state, most);
+        tutti_optim_zero_grad(m.t.optim);
+        CHECK_OK(backward(&m, &g, salt_of(group, step)));
+        CHECK_OK(tutti_optim_step(m.t.optim));
+        CHECK(step == 0 || zero->gathers - before < 2 * zero->n_noted);
+    }
+    CHECK(most[0] == 1 && most[1] >= 1 && most[1] <= 3);
+    net_free(&m);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(run_all, graphs_train_with_the_bits_of_the_whole),
         TEST(run_all, a_part_trains_alone),
         TEST(run_all, training_goes_on_after_a_forward_that_failed),
+        TEST(run_all, parameters_are_gathered_once_a_pass_and_one_ahead),
+        TEST(run_all, a_model_is_sharded_once),
         TEST(run_with_a_rank_that_differs, all_hear_of_a_forward_that_failed),
     };
 
