@@ -9,6 +9,7 @@ enum { ROWS = 3, WIDTH = 67, OUT = 43, STEPS = 4 };
 typedef struct net {
     tutti_module base;
     tutti_linear a, b, c, d;
+    tutti_embedding e; /* of some graphs */
     tutti_tensor *scale;
     trainer t;
     int rank, step;
@@ -19,7 +20,7 @@ typedef struct graph {
     tutti_tensor *(*forward)(net *m, tutti_tensor *x);
     const char *frozen;  /* patterns; NULL: none */
     const char *ignored; /* a parameter that each rank has for itself; NULL: none */
-    bool tied, find_unused, recompute;
+    bool tied, find_unused, recompute, embedding, sparse;
     tutti_dtype autocast;
 } graph;
 
@@ -85,6 +86,22 @@ static tutti_tensor *no_inputs(net *m, tutti_tensor *x)
     return tutti_matmul(m->b.weight, m->c.weight);
 }
 
+/* Rows of a table with sparse gradients, other ones on each rank, besides those that all use. */
+static tutti_tensor *rows(net *m, tutti_tensor *x)
+{
+    static _Thread_local int64_t tokens[ROWS];
+    tutti_tensor *row;
+
+    tokens[1] = m->rank + 1;
+    tokens[2] = m->step + 5;
+    row = tutti_embedding_forward(
+        &m->e, tutti_input(m->t.cx, (tutti_array){tokens, TUTTI_SHAPE(ROWS), TUTTI_I64}));
+
+    return end(m, tutti_module_forward(
+                      &m->c.base, tutti_module_forward(
+                                      &m->b.base, tutti_add(row, tutti_linear_forward(&m->a, x)))));
+}
+
 static const graph graphs[] = {
     {.name = "chain", .forward = chain},
     {.name = "repeats", .forward = repeats},
@@ -95,6 +112,8 @@ static const graph graphs[] = {
     {.name = "early views", .forward = early_views},
     {.name = "unused output", .forward = unused_output, .find_unused = true},
     {.name = "no inputs", .forward = no_inputs, .find_unused = true},
+    {.name = "rows", .forward = rows, .embedding = true},
+    {.name = "sparse rows", .forward = rows, .embedding = true, .sparse = true},
     {.name = "biases only", .forward = repeats, .frozen = "*.weight"},
     {.name = "frozen between", .forward = two_forwards, .frozen = "b,d.weight"},
     {.name = "frozen, recomputed", .forward = repeats, .frozen = "c", .recompute = true},
@@ -124,6 +143,8 @@ static int net_new(net *m, tutti_group *group, const graph *g, int zero)
     tutti_linear_init(&m->c, &m->base, "c", WIDTH, WIDTH);
     m->scale = tutti_parameter_new(&m->base, "scale", TUTTI_SHAPE(1), TUTTI_INIT_ONES, 0);
     tutti_linear_init(&m->d, &m->base, "d", WIDTH, OUT);
+    if (g->embedding)
+        tutti_embedding_init(&m->e, &m->base, "e", 4 * WIDTH + 1, WIDTH, g->sparse);
     for (int i = 0; i < 2; i++) {
         tutti_module *layer = i ? &m->c.base : &m->b.base;
 
