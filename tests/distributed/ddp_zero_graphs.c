@@ -131,6 +131,8 @@ static int net_new(net *m, tutti_group *group, const graph *g, int zero)
                                  .bucket_mb = 1e-2,
                                  .zero = zero,
                                  .find_unused = g->find_unused,
+                                 .check_replicas = g->ignored || g->find_unused ? 0 : 1,
+                                 .nonfinite = TUTTI_NONFINITE_ERROR,
                                  .ignored = &g->ignored,
                                  .n_ignored = g->ignored != NULL};
 
