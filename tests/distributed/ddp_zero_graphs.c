@@ -401,8 +401,10 @@ static int parameters_are_gathered_once_a_pass_and_one_ahead(tutti_group *group,
         const tutti_zero *zero = tutti_ddp_zero(m.t.ddp);
         const uint64_t before = zero->gathers;
 
-        if (step == 1) /* from here on the order is known */
+        if (step == 1) { /* from here on the order is known */
             tutti_module_set_forward_hook(&m.b.base, note_state, most);
+            tutti_module_set_forward_hook(&m.d.base, note_state, most);
+        }
         tutti_optim_zero_grad(m.t.optim);
         CHECK_OK(backward(&m, &g, salt_of(group, step)));
         CHECK_OK(tutti_optim_step(m.t.optim));
