@@ -198,6 +198,11 @@ static tutti_status drop(void *self)
     return tutti__units_drop(self);
 }
 
+static tutti_status discard(void *self)
+{
+    return tutti__units_discard(self);
+}
+
 static tutti_status begin(void *self, const void *optim, double value)
 {
     tutti_zero *zero = self;
@@ -296,7 +301,8 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
                                       .prepare = tutti__zero_prepare,
                                       .begin = begin,
                                       .updated = updated,
-                                      .finish = stage == 3 ? drop : tutti__zero_finish}};
+                                      .finish = stage == 3 ? drop : tutti__zero_finish,
+                                      .discard = discard}};
     zero->shared = tutti__alloc((ddp->n + 1) * sizeof *zero->shared);
     if (!zero->shared)
         return TUTTI_ERR_MEMORY;

@@ -78,6 +78,8 @@ tutti_status tutti__zero_note(tutti_zero *zero, size_t index, float *gradients, 
 /* Before an update: nothing is being gathered. After it, gathered parameters are old: their memory goes back. */
 tutti_status tutti__units_settle(tutti_zero *zero);
 tutti_status tutti__units_drop(tutti_zero *zero);
+/* Likewise before shares are written by other than an update; those gathered on this rank for a program go too. */
+tutti_status tutti__units_discard(tutti_zero *zero);
 /* Gathers all parameters into zero->whole on rank `root`. Collective. */
 tutti_status tutti__units_consolidate(tutti_zero *zero, int root);
 void tutti__units_free(tutti_zero *zero);
