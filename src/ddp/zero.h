@@ -9,8 +9,8 @@
 #include "ddp/ddp.h"
 #include "optim/optim.h"
 
-/* Of flat memory, divided into shares of equal size and a tail. The communication thread writes the first two when it has reduced one;
- * after backward the main thread reads them. */
+/* Of flat memory, divided into shares of equal size and a tail. In stages 1 and 2 the communication thread writes the first two when it
+ * has reduced one, and the main thread reads them after backward; in stage 3 they are those of construction. */
 typedef struct tutti__zero_bucket {
     float *p; /* its gradients; NULL: sparse, or only buffers: every rank has it whole */
     size_t count;
