@@ -286,12 +286,15 @@ void tutti__flat_early(struct tutti_root *root)
         tutti_log(TUTTI_LOG_DEBUG, "nn", "%s", tutti_last_error());
 }
 
-/* Without memory for the module's own gradients, the current ones are dropped; the next backward tries again. */
+/* Without memory for the module's own gradients, the current ones are dropped; the next backward tries again. What ZeRO has left are
+ * shares, which are dropped too: nobody can use them without it. */
 void tutti__flat_return_gradients(struct tutti_root *root)
 {
-    if (!root->gradients_borrowed || (!root->reserved && layout(root, NULL, NULL) == TUTTI_OK))
+    const bool shares = root->reserved || (root->sharding && root->sharding->only_shares);
+
+    if (!root->gradients_borrowed || (!shares && layout(root, NULL, NULL) == TUTTI_OK))
         return;
-    if (!root->reserved) /* else ZeRO ends too, and with it training */
+    if (!shares)
         tutti_log(TUTTI_LOG_WARN, "nn",
                   "the gradients are lost, because their memory was freed: %s", tutti_last_error());
     root->gradients_borrowed = false;
