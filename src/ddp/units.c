@@ -315,6 +315,10 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
     }
     if (here && status == TUTTI_OK)
         memcpy(zero->whole + at, r->flat_parameters + at, (r->n_flat - at) * sizeof(float));
+    if (status != TUTTI_OK) {
+        free(zero->whole);
+        zero->whole = NULL;
+    }
     return status;
 }
 
@@ -462,8 +466,11 @@ tutti_status tutti__zero_lay_out(tutti_ddp *ddp)
     if (status == TUTTI_OK)
         status = assign_buckets(zero);
     status = tutti__group_agree(ddp->group, status);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
         status = fill(zero, from);
+        if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+            tutti_group_abort(ddp->group, "%s", tutti_last_error()); /* the others wait in fill */
+    }
     free(from);
     if (!root->module->cx->in_step)
         tutti__flat_free_retired(root);

@@ -17,9 +17,9 @@ static int trainer_new(trainer *t, tutti_group *group, int zero)
     CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&t->model, t->cx, "mlp", &shape));
     t->module = tutti_model_module(t->model);
-    CHECK_OK(tutti_ddp_new(
-        &t->ddp, t->module, group,
-        &(tutti_ddp_opts){.first_bucket_mb = 1e-3, .bucket_mb = 1e-2, .zero = zero}));
+    CHECK_OK(
+        tutti_ddp_new(&t->ddp, t->module, group,
+                      &(tutti_ddp_opts){.first_bucket_mb = 1e-3, .bucket_mb = 1e-2, .zero = zero}));
     CHECK_OK(tutti_adam_new(&t->optim, t->module, &(tutti_adam_opts){.lr = 0.01f}));
     return 0;
 }
@@ -55,9 +55,9 @@ static int evaluate(trainer *t, float y[CLASSES])
 
     tutti_step_begin(t->cx, &(tutti_step_opts){.eval = true});
     CHECK_OK(tutti_tensor_read(
-        tutti_model_forward(t->model,
-                            tutti_input(t->cx, (tutti_array){x, TUTTI_SHAPE(1, 1, SIDE, SIDE),
-                                                             TUTTI_F32})),
+        tutti_model_forward(
+            t->model,
+            tutti_input(t->cx, (tutti_array){x, TUTTI_SHAPE(1, 1, SIDE, SIDE), TUTTI_F32})),
         y));
     tutti_step_end(t->cx);
     return 0;
@@ -161,14 +161,14 @@ static int tear_down(void **state)
 
 #define EACH(body)                                                                                 \
     {                                                                                              \
-        #body, run_two, set_up, tear_down, (void *)body                                                    \
+#body, run_two, set_up, tear_down, (void *)body                                            \
     }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH(a_load_replaces_what_is_gathered),
-        EACH(what_was_loaded_is_saved_before_a_step),
+        EACH (a_load_replaces_what_is_gathered),
+        EACH (what_was_loaded_is_saved_before_a_step),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
