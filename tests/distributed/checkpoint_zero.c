@@ -4,6 +4,8 @@
 #include "harness/checkpoint_path.h"
 #include "tensor/tensor.h"
 
+#include <unistd.h>
+
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 4 };
 
 /* Buckets of a few KiB, so that there are several. */
@@ -147,6 +149,71 @@ static int what_was_loaded_is_saved_before_a_step(tutti_group *group, void *arg)
     return 0;
 }
 
+/* The lists of tensors are compared only if there may be parts: with an optimizer, a plain save has as many collectives as without. */
+static int a_plain_save_compares_no_lists(tutti_group *group, void *arg)
+{
+    uint64_t n[2];
+    trainer t;
+
+    (void)arg;
+    CHECK_0(trainer_new(&t, group, 0));
+    CHECK_0(train(&t, group, 0, 1));
+    for (int k = 0; k < 2; k++) {
+        n[k] = tutti_group_sequence(group);
+        CHECK_OK(tutti_checkpoint_save(path, t.module, k ? t.optim : NULL, group));
+        n[k] = tutti_group_sequence(group) - n[k];
+    }
+    CHECK(n[1] == n[0] && n[0] <= 4);
+    trainer_free(&t);
+    return 0;
+}
+
+static tutti_group *ended;
+
+/* While a buffer is copied. */
+static tutti_status end_group(tutti_stream *stream, void *dst, const void *src, size_t bytes)
+{
+    (void)stream;
+    memcpy(dst, src, bytes);
+    tutti_group_abort(ended, "this test ends it");
+    return TUTTI_OK;
+}
+
+/* Not the folder with which it began, and not its lock. */
+static int a_save_whose_group_fails_leaves_nothing(tutti_group *group, void *arg)
+{
+    const tutti_model_opts shape = {.channels = 1, .height = 8, .width = 8, .classes = CLASSES};
+    const tutti_ctx_opts cx_opts = {.threads = 1, .defers_parameters = true};
+    static tutti__device_ops ending;
+    char draft[128];
+    trainer t = {0};
+
+    (void)arg;
+    CHECK_OK(tutti_ctx_new(&t.cx, test_device(), &cx_opts));
+    CHECK_OK(tutti_model_new(&t.model, t.cx, "mini_resnet", &shape));
+    t.module = tutti_model_module(t.model);
+    CHECK_OK(tutti_ddp_new(&t.ddp, t.module, group, &(tutti_ddp_opts){.zero = 3}));
+    if (tutti_group_rank(group) == 1) {
+        ended = group;
+        ending = *t.cx->stream->ops;
+        ending.copy_out = end_group;
+        t.cx->stream->ops = &ending;
+    }
+    CHECK(tutti_checkpoint_save(path, t.module, NULL, group) != TUTTI_OK);
+    CHECK_TEXT(tutti_last_error(), "this test ends it");
+    snprintf(draft, sizeof draft, "%s.tmp", path);
+    trainer_free(&t);
+    if (tutti_group_rank(group) == 0) {
+        CHECK(access(draft, F_OK) != 0);
+        CHECK_OK(tutti_ctx_new(&t.cx, test_device(), NULL));
+        CHECK_OK(tutti_model_new(&t.model, t.cx, "mini_resnet", &shape));
+        CHECK_OK(tutti_checkpoint_save(path, tutti_model_module(t.model), NULL, NULL));
+        tutti_model_free(t.model);
+        tutti_ctx_free(t.cx);
+    }
+    return 0;
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -168,6 +235,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         EACH (a_load_replaces_what_is_gathered),
+        EACH (a_plain_save_compares_no_lists),
+        EACH (a_save_whose_group_fails_leaves_nothing),
         EACH (what_was_loaded_is_saved_before_a_step),
     };
 
