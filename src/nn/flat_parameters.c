@@ -305,6 +305,26 @@ void tutti__flat_return_gradients(struct tutti_root *root)
     }
 }
 
+void tutti_module_zero_grad(tutti_module *m)
+{
+    struct tutti_root *root = m ? m->root : NULL;
+
+    if (!root)
+        return;
+    if (root->module == m) {
+        root->round++;
+        tutti__flat_free_retired(root);
+        if (root->optims && !m->cx->in_step)
+            tutti__flat_early(root);
+        return;
+    }
+    for (size_t i = 0; i < root->parameters.n; i++)
+        if (tutti__state_below(root->parameters.p[i], m)) {
+            root->parameters.p[i]->parameter.grad_round = 0;
+            root->parameters.p[i]->parameter.zeroed++;
+        }
+}
+
 tutti_status tutti_module_flat_layout(tutti_module *m, tutti_tensor *const *order, float *gradients)
 {
     TUTTI_TRY(check_root(m, "tutti_module_flat_layout"));
