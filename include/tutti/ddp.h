@@ -173,8 +173,8 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     and resume accumulate as usual);
  *   - no communication hook can be set; stages above 1 do not go together with Join, MPI or devices other than the CPU;
  *   - stage 3: all ranks run the same operations on the model, also in evaluation. tutti_tensor_read of a parameter, digests and files
- *     of the model work where tutti_zero_consolidate has gathered it, until the next update or load; tutti_tensor_write is for all ranks, with
- *     the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
+ *     of the model work where tutti_zero_consolidate has gathered it, until the next update or load; tutti_tensor_write
+ *     is for all ranks, with the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
  * With logical shards (opts.shards) gradients are reduced in full, as without ZeRO, every stage is stage 1, and of the above only
  * tutti_optim_step changes: tutti_tensor_grad and clip_grad_norm have the bits of training without ZeRO.
  * Free the optimizers before DDP. */
