@@ -57,7 +57,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_mo
                                                      tutti_group *group,
                                                      const tutti_ddp_opts *opts);
 /* Moves the gradients back to the module's own memory (if there is not enough, they are dropped with a warning in the log,
- * and the next backward tries again). NULL is fine. */
+ * and the next backward tries again). With ZeRO from stage 2 on, whose gradients are this rank's shares, drops them. NULL is fine. */
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp);
 /* Copies rank 0's buffers to all ranks. Training steps do this in tutti_step_begin (unless keep_buffers, or paused);
  * evaluation steps send nothing, so that some ranks may evaluate alone: call this before evaluating. Collective. */
@@ -175,8 +175,8 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     and resume accumulate as usual);
  *   - no communication hook can be set; stages above 1 do not go together with Join, MPI or devices other than the CPU;
  *   - stage 3: all ranks run the same operations on the model, also in evaluation. tutti_tensor_read of a parameter, digests and files
- *     of the model work where tutti_zero_consolidate has gathered it, until the next update; tutti_tensor_write is for all ranks, with
- *     the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
+ *     of the model work where tutti_zero_consolidate has gathered it, until the next update or load; tutti_tensor_write
+ *     is for all ranks, with the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
  * With logical shards (opts.shards) gradients are reduced in full, as without ZeRO, every stage is stage 1, and of the above only
  * tutti_optim_step changes: tutti_tensor_grad and clip_grad_norm have the bits of training without ZeRO.
  * Free the optimizers before DDP. */

@@ -152,6 +152,13 @@ tutti_status tutti__units_drop(tutti_zero *zero)
     return status;
 }
 
+tutti_status tutti__units_discard(tutti_zero *zero)
+{
+    free(zero->whole);
+    zero->whole = NULL;
+    return tutti__units_drop(zero);
+}
+
 /* ---- The order of the last step ----------------------------------------------------------------------------------- */
 
 static tutti_status append(tutti__zero_order *order, size_t i)
@@ -265,9 +272,7 @@ static tutti_status write(tutti_tensor *t, const void *src)
         {own_begin(zero, b), own_begin(zero, b) + tutti__zero_share(zero, b)},
         {tail_begin(zero, b), tutti__zero_begin(zero, b) + b->count}};
 
-    free(zero->whole);
-    zero->whole = NULL;
-    TUTTI_TRY(tutti__units_drop(zero));
+    TUTTI_TRY(tutti__units_discard(zero));
     for (int k = 0; k < 2; k++) {
         const size_t low = begin > parts[k][0] ? begin : parts[k][0];
         const size_t high = end < parts[k][1] ? end : parts[k][1];
@@ -284,10 +289,8 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
     const bool here = tutti_group_rank(zero->group) == root;
     const struct tutti_root *r = zero->root;
     size_t at = 0;
-    tutti_status status = tutti__units_drop(zero);
+    tutti_status status = tutti__units_discard(zero);
 
-    free(zero->whole);
-    zero->whole = NULL;
     if (status == TUTTI_OK && here &&
         !(zero->whole = tutti__alloc_unset((r->n_flat + 1) * sizeof(float))))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
@@ -312,6 +315,10 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
     }
     if (here && status == TUTTI_OK)
         memcpy(zero->whole + at, r->flat_parameters + at, (r->n_flat - at) * sizeof(float));
+    if (status != TUTTI_OK) {
+        free(zero->whole);
+        zero->whole = NULL;
+    }
     return status;
 }
 
@@ -459,8 +466,11 @@ tutti_status tutti__zero_lay_out(tutti_ddp *ddp)
     if (status == TUTTI_OK)
         status = assign_buckets(zero);
     status = tutti__group_agree(ddp->group, status);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
         status = fill(zero, from);
+        if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+            tutti_group_abort(ddp->group, "%s", tutti_last_error()); /* the others wait in fill */
+    }
     free(from);
     if (!root->module->cx->in_step)
         tutti__flat_free_retired(root);

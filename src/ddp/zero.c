@@ -17,6 +17,7 @@
 #include "comm/comm.h"
 #include "tensor/tensor.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,16 @@ static tutti_status check(const tutti_zero *zero, const tutti_bucket *b)
     return TUTTI_OK;
 }
 
+/* Stage 3 knows its buckets since construction, and the main thread reads them during backward. */
+static tutti_status note(tutti_zero *zero, const tutti_bucket *b)
+{
+    if (zero->stage < 3)
+        return tutti__zero_note(zero, b->index, b->buf.p, b->buf.count);
+    assert(b->index < zero->n_noted && zero->buckets[b->index].p == b->buf.p &&
+           zero->buckets[b->index].count == b->buf.count);
+    return TUTTI_OK;
+}
+
 static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b)
 {
     tutti_zero *zero = self;
@@ -76,7 +87,7 @@ static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b
     size_t share, begin;
 
     TUTTI_TRY(check(zero, b));
-    TUTTI_TRY(tutti__zero_note(zero, b->index, b->buf.p, b->buf.count));
+    TUTTI_TRY(note(zero, b));
     share = tutti__zero_share(zero, &zero->buckets[b->index]);
     begin = share * (size_t)tutti_group_rank(group);
     whole.count = share * (size_t)tutti_group_size(group);
@@ -198,6 +209,11 @@ static tutti_status drop(void *self)
     return tutti__units_drop(self);
 }
 
+static tutti_status discard(void *self)
+{
+    return tutti__units_discard(self);
+}
+
 static tutti_status begin(void *self, const void *optim, double value)
 {
     tutti_zero *zero = self;
@@ -296,7 +312,8 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
                                       .prepare = tutti__zero_prepare,
                                       .begin = begin,
                                       .updated = updated,
-                                      .finish = stage == 3 ? drop : tutti__zero_finish}};
+                                      .finish = stage == 3 ? drop : tutti__zero_finish,
+                                      .discard = discard}};
     zero->shared = tutti__alloc((ddp->n + 1) * sizeof *zero->shared);
     if (!zero->shared)
         return TUTTI_ERR_MEMORY;
