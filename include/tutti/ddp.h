@@ -159,7 +159,7 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  * Each of the ranks holds 1 / size of
  *   stage 1    the optimizer state: backward reduce-scatters each bucket to the ranks' shares; tutti_optim_step updates this
  *              rank's share and all-gathers the parameters, bucket by bucket;
- *   stage 2    and the gradients: when a bucket is reduced, memory outside of this rank's share is given back to the system. At
+ *   stage 2    and the gradients: when a bucket is reduced, memory outside of this rank's share serves the next ones. At
  *              most a few buckets are whole at a time, except between pause and resume, which accumulate whole gradients;
  *   stage 3    and the parameters: before an operation reads one, the shares of its bucket are all-gathered, one bucket ahead by
  *              the order of the last step; two or three buckets are whole at a time. With tutti_ctx_opts.defers_parameters no rank

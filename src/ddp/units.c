@@ -41,18 +41,21 @@ static size_t others_bytes(const tutti_zero *zero, const tutti__zero_bucket *b)
     return tutti__zero_share(zero, b) * (size_t)(zero->sharding.peers.size - 1) * sizeof(float);
 }
 
+/* For all but this rank's share and the tail, which an all_gather overwrites. */
 static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
+    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
+    float *p = zero->root->flat_parameters;
 
-    TUTTI_TRY(cx->device_ops->back(cx->device,
-                                   zero->root->flat_parameters + tutti__zero_begin(zero, b),
-                                   b->count * sizeof(float)));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + begin, (own - begin) * sizeof *p, false));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + end, (tail - end) * sizeof *p, false));
     hold(zero, others_bytes(zero, b));
     return TUTTI_OK;
 }
 
-/* Of all but this rank's share and the tail. */
+/* What `back` brings. */
 static void give_back(tutti_zero *zero, tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
@@ -406,6 +409,23 @@ static void part(const tutti_zero *zero, const tutti__zero_bucket *b)
     cx->device_ops->together(cx->device, p + end, (tail - end) * sizeof *p);
 }
 
+/* All of its memory for the first time, with zeros. */
+static tutti_status back_all(tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    const tutti_ctx *cx = zero->root->module->cx;
+    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t tail = tail_begin(zero, b), end = begin + b->count;
+    const size_t share = tutti__zero_share(zero, b);
+    float *p = zero->root->flat_parameters;
+
+    part(zero, b);
+    TUTTI_TRY(back(zero, b));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + own, share * sizeof *p, true));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + tail, (end - tail) * sizeof *p, true));
+    hold(zero, b->count * sizeof *p - others_bytes(zero, b));
+    return cx->device_ops->zero(cx->stream, p + begin, b->count * sizeof *p);
+}
+
 /* Copies the source's elements of parameter i, and moves or draws them before. */
 static tutti_status bring_first(tutti_zero *zero, size_t i, const void *from)
 {
@@ -436,13 +456,10 @@ static tutti_status fill(tutti_zero *zero, const void *const *from)
             give_back(zero, &zero->buckets[open]);
         if (b == SIZE_MAX) {
             TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters + root->offsets[i],
-                                           (bytes + 63) / 64 * 64));
+                                           (bytes + 63) / 64 * 64, true));
             hold(zero, bytes);
         } else if (b != open) {
-            part(zero, &zero->buckets[b]);
-            TUTTI_TRY(back(zero, &zero->buckets[b]));
-            hold(zero,
-                 zero->buckets[b].count * sizeof(float) - others_bytes(zero, &zero->buckets[b]));
+            TUTTI_TRY(back_all(zero, &zero->buckets[b]));
         }
         open = b;
         TUTTI_TRY(bring_first(zero, i, from[i]));

@@ -104,6 +104,15 @@ static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b
     return tutti_all_reduce(group, whole, TUTTI_AVG, NULL);
 }
 
+static tutti_status bring_grad(tutti_tensor *t)
+{
+    const struct tutti_root *root = t->parameter->owner;
+    const tutti_zero *zero = root->sharding->self;
+
+    return zero->ddp->reducer ? tutti__reducer_bring(zero->ddp->reducer, t->parameter->index)
+                              : TUTTI_OK;
+}
+
 void tutti__zero_backward(const tutti_ddp *ddp, bool averaged)
 {
     if (ddp->zero && ddp->zero->stage >= 2)
@@ -324,6 +333,8 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
     ddp->hook = hook;
     ddp->hook.self = zero;
     ddp->plain_means = true;
+    for (size_t i = 0; i < zero->root->parameters.n && stage >= 2; i++)
+        zero->root->parameters.p[i]->parameter.bring_grad = bring_grad;
     return TUTTI_OK;
 }
 
@@ -345,6 +356,8 @@ void tutti__zero_free(tutti_ddp *ddp)
         tutti__units_free(zero);
     if (zero->root->sharding == &zero->sharding) {
         zero->root->sharding = NULL;
+        for (size_t i = 0; i < zero->root->parameters.n; i++)
+            zero->root->parameters.p[i]->parameter.bring_grad = NULL;
         tutti__zero_leave_optims(zero);
     }
     free(zero->buckets);
