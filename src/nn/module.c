@@ -361,9 +361,11 @@ static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init in
 
 void tutti__draw_later(const tutti__state *state, void *values)
 {
-    tutti__split_runs(state, draw_run,
-                      &(drawing){values, state->tensor->dtype, state->later.init,
-                                 state->later.bound, state->owner->cx->seed, state->later.drawn});
+    if (!tutti__is_planned(state->owner->cx->device))
+        tutti__split_runs(
+            state, draw_run,
+            &(drawing){values, state->tensor->dtype, state->later.init, state->later.bound,
+                       state->owner->cx->seed, state->later.drawn});
 }
 
 /* Memory and values for a parameter that is used before it is laid out. */
@@ -372,7 +374,7 @@ static tutti_status draw_now(tutti_tensor *t, bool first)
     tutti__state *state = tutti__state_of(t);
 
     (void)first;
-    state->memory = tutti__alloc(tutti__tensor_bytes(t));
+    state->memory = t->cx->device_ops->alloc(t->cx->device, tutti__tensor_bytes(t), true);
     if (!state->memory)
         return TUTTI_ERR_MEMORY;
     tutti__draw_later(state, state->memory);
