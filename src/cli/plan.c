@@ -31,8 +31,6 @@ static const char HELP[] =
     "  --memory LIMIT           bytes that a rank may take, with K, M or G of 1024, as in 4G: also "
     "shows the layouts\n"
     "                           that fit, cheapest first, and the flags for the first\n"
-    "  --zero Z, --tensor T     as in training (default 0 and 1)\n"
-    "  --pipeline P             not planned: more than 1 is refused\n"
     "  --link-gbps X, --link-us Y\n"
     "                           between hosts: 1e9 bytes a second that a host sends, microseconds "
     "of an empty call\n"
@@ -47,9 +45,11 @@ static const char HELP[] =
     "the tables\n"
     "  -h, --help               this text\n"
     "\n"
-    "All keys of tutti train --help describe the run: --model, --batch-size, --optimizer, --amp, "
-    "--recompute,\n"
-    "--grad-accumulation, --shards, --bucket-mb, --lora-rank, --ema, --prefetch, --config, ...\n"
+    "All keys of tutti train --help describe the run: --model, --batch-size, --optimizer, --zero, "
+    "--tensor, --amp,\n"
+    "--recompute, --grad-accumulation, --shards, --bucket-mb, --lora-rank, --ema, --config, ... "
+    "Pipelines are not\n"
+    "planned.\n"
     "After a run summary.json has planned_memory and peak_memory: what was planned, and what "
     "rank 0 took.\n";
 
@@ -58,7 +58,6 @@ typedef struct asked {
     const char *json;
     char **keys; /* of the command line, without this command's own flags */
     int n_keys;
-    tutti__outlook as_read; /* what the keys alone say */
 } asked;
 
 /* ---- Flags ------------------------------------------------------------------------------------------------------------ */
@@ -76,9 +75,6 @@ typedef struct flag_row {
 static const flag_row flags[] = {
     {"--ranks", COUNT, 1, 4096, AT(ask.layout.ranks)},
     {"--ranks-per-host", COUNT, 1, 4096, AT(ask.layout.local_ranks)},
-    {"--zero", COUNT, 0, 3, AT(ask.layout.zero)},
-    {"--pipeline", COUNT, 1, 4096, AT(ask.layout.pipeline)},
-    {"--tensor", COUNT, 1, 4096, AT(ask.layout.tensor)},
     {"--memory", BYTES, 1, 1099511627776.0, AT(ask.limit)},
     {"--link-gbps", REAL, 1e-6, 1e6, AT(ask.wire.between.gbps)},
     {"--link-us", REAL, 1e-3, 1e9, AT(ask.wire.between.us)},
@@ -161,12 +157,9 @@ static void settle(asked *to, const tutti__train_config *config)
         l->ranks = config->world_size > 0 ? (int)config->world_size : 1;
     if (l->local_ranks == 0)
         l->local_ranks = l->ranks;
-    if (l->zero < 0)
-        l->zero = (int)config->zero;
-    if (l->pipeline == 0)
-        l->pipeline = (int)config->pipeline;
-    if (l->tensor == 0)
-        l->tensor = (int)config->tensor;
+    l->zero = (int)config->zero;
+    l->pipeline = (int)config->pipeline;
+    l->tensor = (int)config->tensor;
 }
 
 /* ---- Results ------------------------------------------------------------------------------------------------------------ */
@@ -185,18 +178,20 @@ static void print_word(FILE *out, const char *word)
 }
 
 /* For a shell: the keys as they were given, then what differs, which counts. */
-static void print_command(FILE *out, const asked *a, const tutti__outlook *o)
+static void print_command(FILE *out, const asked *a, const tutti__outlook *first,
+                          const tutti__outlook *o)
 {
     char changes[128];
 
     fprintf(out, "the first: tutti train -n %d", a->ask.layout.local_ranks);
     for (int i = 0; i < a->n_keys; i++)
         print_word(out, a->keys[i]);
-    tutti__outlook_flags(o, &a->as_read, changes, sizeof changes);
+    tutti__outlook_flags(o, first, changes, sizeof changes);
     fprintf(out, "%s\n", changes);
 }
 
-static void print_fitting(FILE *out, const asked *a, const tutti__outlook *fitting, size_t n)
+static void print_fitting(FILE *out, const asked *a, const tutti__outlook *first,
+                          const tutti__outlook *fitting, size_t n)
 {
     char text[128], tensor[24];
 
@@ -208,7 +203,7 @@ static void print_fitting(FILE *out, const asked *a, const tutti__outlook *fitti
                 (double)a->ask.limit / 1048576);
         return;
     }
-    fprintf(out, "\nlayouts that fit %.0f MiB                       MiB   ms a step\n",
+    fprintf(out, "\nlayouts that fit %.0f MiB                             MiB   ms a step\n",
             (double)a->ask.limit / 1048576);
     for (size_t i = 0; i < n; i++) {
         tensor[0] = '\0';
@@ -217,10 +212,10 @@ static void print_fitting(FILE *out, const asked *a, const tutti__outlook *fitti
         snprintf(text, sizeof text, "zero %d%s%s, batch_size %lld x %lld", fitting[i].layout.zero,
                  tensor, fitting[i].recompute ? ", recompute" : "",
                  (long long)fitting[i].batch_size, (long long)fitting[i].grad_accumulation);
-        fprintf(out, "  %-40s %8.1f %11.2f\n", text, (double)fitting[i].f.peak / 1048576,
+        fprintf(out, "  %-46s %8.1f %11.2f\n", text, (double)fitting[i].f.peak / 1048576,
                 1e3 * fitting[i].step_s);
     }
-    print_command(out, a, &fitting[0]);
+    print_command(out, a, first, &fitting[0]);
 }
 
 static tutti_status write_json(const asked *a, const tutti__outlook *first,
@@ -264,10 +259,6 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
     size_t n = 0;
     tutti_status status;
 
-    a->as_read = first;
-    a->as_read.layout.zero = (int)c->zero;
-    a->as_read.layout.tensor = (int)c->tensor;
-
     if (strncmp(c->device, "cuda", 4) == 0)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "device: %s is not planned for: plan knows the CPU's kernels; leave "
@@ -283,7 +274,7 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
     if (status == TUTTI_OK && tables) {
         tutti__outlook_print(stdout, &first, c, &a->ask.wire);
         if (a->ask.limit > 0)
-            print_fitting(stdout, a, fitting, n);
+            print_fitting(stdout, a, &first, fitting, n);
     }
     if (status == TUTTI_OK && a->json)
         status = write_json(a, &first, fitting, n, c);
@@ -293,7 +284,7 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
 
 int tutti__cli_plan(int argc, char **argv)
 {
-    asked a = {.ask.layout.zero = -1};
+    asked a = {.json = NULL};
     tutti_trainer *trainer = NULL;
     tutti_status status;
 

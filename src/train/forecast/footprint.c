@@ -36,16 +36,17 @@ typedef struct forecast {
     tutti__run_cursor at;
     const tutti__layout_of_ranks *layout;
     tutti__footprint *f;
-    size_t begun;                        /* resident before the session */
+    size_t begun;                                 /* resident before the session */
     size_t laid_out, updated, stepped, evaluated; /* the most that was allocated at these moments */
-    size_t steady;                       /* what is allocated between steps */
+    size_t steady;                                /* what is allocated between steps */
+    size_t rested; /* and after an evaluation, of which some gathered parameters are left */
     size_t in_steps,
         in_all;     /* what the arenas have used by the end of step 2, and of the evaluation */
     size_t outputs; /* of an evaluation, in host memory */
     size_t copy, copy_off; /* of a checkpoint: rank 0's, and that of others */
     size_t gathered;       /* of state in shares, meanwhile */
     size_t weights;        /* of model.safetensors, or of the digest of a divided model */
-    size_t unused;        /* of what is allocated: pages that nothing touches */
+    size_t unused;         /* of what is allocated: pages that nothing touches */
     uint64_t skipped_steps;
 } forecast;
 
@@ -260,6 +261,7 @@ static tutti_status evaluate(forecast *p)
         p->outputs = n * tutti__task_width(&s->task) * sizeof(float);
         p->evaluated = most();
     }
+    p->rested = tutti__planned_count().now;
     p->in_all = arenas(s->cx);
     return TUTTI_OK;
 }
@@ -306,9 +308,10 @@ static tutti_status copy_state(forecast *p)
         status = tutti__copies_room(&whole, NULL);
     p->copy = tutti__planned_count().now - before + parts.first;
     p->copy_off = parts.others;
-    p->weights = tutti__session_divides_model(s) ? parts.largest
-                                                 : tutti__alloc_takes(whole.model.bytes);
-    if (s->zero && s->size == 1 && s->shards == 0) /* kind by kind, and a bucket (ddp/zero_state.c) */
+    p->weights =
+        tutti__session_divides_model(s) ? parts.largest : tutti__alloc_takes(whole.model.bytes);
+    if (s->zero && s->size == 1 &&
+        s->shards == 0) /* kind by kind, and a bucket (ddp/zero_state.c) */
         p->gathered = (size_t)tutti__config_optim_states(&p->config) *
                           tutti__alloc_takes(s->module->root->n_flat * sizeof(float)) +
                       tutti__alloc_takes(p->f->largest_bucket);
@@ -431,8 +434,8 @@ static void consider(peak *most, size_t bytes, const char *when)
         *most = (peak){bytes, when};
 }
 
-/* Of a rank that copies so much of a checkpoint. */
-static peak find_peak(const forecast *p, size_t own, size_t copy, size_t gathered)
+/* Of a rank that copies so much of a checkpoint. last: for what it writes at the end. */
+static peak find_peak(const forecast *p, size_t own, size_t copy, size_t gathered, size_t last)
 {
     const tutti_ctx *cx = p->session.cx;
     const size_t kept = own - p->unused;
@@ -445,7 +448,7 @@ static peak find_peak(const forecast *p, size_t own, size_t copy, size_t gathere
         consider(&most, kept + p->evaluated + p->in_all + p->outputs, "an evaluation");
     if (copy > 0 && saves_between(p)) {
         if (gathered)
-            consider(&most, kept + p->steady + p->in_all + copy + gathered,
+            consider(&most, kept + p->rested + p->in_all + copy + gathered,
                      "a checkpoint, for which states are gathered");
         consider(&most, kept + p->stepped + copy + p->in_steps, "a step, after a checkpoint");
         if (p->evaluated)
@@ -453,16 +456,15 @@ static peak find_peak(const forecast *p, size_t own, size_t copy, size_t gathere
                      "an evaluation, after a checkpoint");
     }
     if (copy > 0) /* the steps' memory is given back before (train/save/saving.c) */
-        consider(&most,
-                 kept + p->steady + copy + gathered + p->weights + cx->small.most + cx->arena.most,
+        consider(&most, kept + p->rested + copy + gathered + last + cx->small.most + cx->arena.most,
                  "writing the results");
     return most;
 }
 
 static void find_peaks(const forecast *p, size_t own)
 {
-    const peak first = find_peak(p, own, p->copy, p->gathered),
-               other = find_peak(p, own, p->copy_off, 0);
+    const peak first = find_peak(p, own, p->copy, p->gathered, p->weights),
+               other = find_peak(p, own, p->copy_off, 0, 0);
     tutti__footprint *f = p->f;
 
     f->peak = first.bytes;

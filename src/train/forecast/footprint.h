@@ -40,7 +40,7 @@ typedef struct tutti__footprint {
     size_t n_buckets, largest_bucket, bucket_bytes;
     tutti__planned_calls calls;        /* of a step, among ranks with other samples */
     tutti__planned_calls tensor_calls; /* and among those that divide layers */
-    double flops;               /* of products in a step of a rank, recomputation included */
+    double flops;                      /* of products in a step of a rank, recomputation included */
     int threads;
     int64_t samples; /* of a step, over all ranks */
 } tutti__footprint;

@@ -33,9 +33,10 @@ tutti_status tutti__layout_check(const tutti__layout_of_ranks *l, int64_t shards
             l->pipeline, l->tensor, each, l->ranks, l->ranks < each ? each : l->ranks / each * each,
             (l->ranks / each + 1) * each, l->ranks);
     if (l->pipeline > 1)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "plan: pipelines are not planned: what a stage holds depends on messages "
-                           "of other ranks; leave pipeline out, and read peak_memory of a short run");
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "plan: pipelines are not planned: what a stage holds depends on messages "
+            "of other ranks; leave pipeline out, and read peak_memory of a short run");
     if (l->tensor > 1 && shards > 0)
         return tutti__fail(TUTTI_ERR_ARG, "tensor: it cannot be used with shards; leave one out");
     if (shards > 0 && l->ranks > shards)
@@ -310,6 +311,5 @@ void tutti__outlook_flags(const tutti__outlook *o, const tutti__outlook *asked, 
     if (o->batch_size != asked->batch_size && n < size)
         n += (size_t)snprintf(text + n, size - n, " --batch-size %lld", (long long)o->batch_size);
     if (o->grad_accumulation != asked->grad_accumulation && n < size)
-        snprintf(text + n, size - n, " --grad-accumulation %lld",
-                 (long long)o->grad_accumulation);
+        snprintf(text + n, size - n, " --grad-accumulation %lld", (long long)o->grad_accumulation);
 }

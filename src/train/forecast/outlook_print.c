@@ -90,7 +90,8 @@ void tutti__outlook_print(FILE *out, const tutti__outlook *o, const tutti__train
             "tensor %d, %d thread%s each; %lld samples a step\n",
             config->model, (long long)o->f.elements, o->layout.tensor > 1 ? " of a rank" : "",
             o->f.flops * 1e-9, o->layout.ranks, tutti__s((uint64_t)o->layout.ranks),
-            o->layout.local_ranks, o->layout.zero, o->layout.tensor, o->f.threads, tutti__s((uint64_t)o->f.threads), (long long)o->f.samples);
+            o->layout.local_ranks, o->layout.zero, o->layout.tensor, o->f.threads,
+            tutti__s((uint64_t)o->f.threads), (long long)o->f.samples);
     print_memory(out, o);
     print_calls(out, o, wire);
     print_time(out, o);
@@ -121,12 +122,11 @@ json_t *tutti__outlook_json(const tutti__outlook *o, const tutti__train_config *
     return json_pack(
         "{s:s,s:I,s:i,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:s,s:o,s:o,s:f,s:f,s:s,s:f,s:f,s:f}",
         "model", config->model, "parameters", (json_int_t)o->f.elements, "ranks", o->layout.ranks,
-        "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "tensor",
-        o->layout.tensor, "recompute", o->recompute,
-        "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
+        "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "tensor", o->layout.tensor,
+        "recompute", o->recompute, "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
         (json_int_t)o->grad_accumulation, "memory", memory, "planned_memory", (json_int_t)o->f.peak,
-        "planned_memory_of_others", (json_int_t)o->f.peak_off, "peak_when", o->f.peak_when,
-        "wire", calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks), "wire_of_tensor",
+        "planned_memory_of_others", (json_int_t)o->f.peak_off, "peak_when", o->f.peak_when, "wire",
+        calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks), "wire_of_tensor",
         calls_json(&o->f.tensor_calls, o->layout.tensor), "flops", o->f.flops, "compute_ms",
         1e3 * o->compute_s, "compute_from", o->compute_from, "wire_ms", 1e3 * o->wire_s,
         "exposed_ms", 1e3 * o->exposed_s, "step_ms", 1e3 * o->step_s);
