@@ -169,6 +169,8 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     handle that;
  *   - tutti_optim_step and tutti_clip_grad_norm are collective; hyper-parameters that differ between ranks are MISMATCH in
  *     tutti_optim_step, before any update, with names and values;
+ *   - of parameters in opts.ignored the norm counts rank 0's gradients on all ranks; without ZeRO each rank counts its own, and so
+ *     may clip the averaged ones by another factor;
  *   - each averaged backward needs a zero_grad, of the root or of a child, since the previous one, else it is an error (pause
  *     and resume accumulate as usual);
  *   - no communication hook can be set; stages above 1 do not go together with Join, MPI or devices other than the CPU;
