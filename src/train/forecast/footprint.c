@@ -402,7 +402,7 @@ static void note_parts(forecast *p)
 
     if (stage == 3)
         parameters = tutti__planned_backed(root->flat_parameters);
-    if (stage >= 2)
+    if (stage >= 2 || !root->gradients_borrowed)
         gradients = tutti__planned_backed(root->flat_gradients);
     f->elements = tutti_module_count(s->module);
     f->parameters = parameters.most + buffers;
@@ -412,7 +412,7 @@ static void note_parts(forecast *p)
     f->optimizer = tutti_optim_state_bytes(s->optim);
     known = parameters.now + buffers + gradients.now + f->optimizer + f->average + f->communication;
     f->kernels = p->steady > known ? p->steady - known : 0;
-    if (stage < 2) {
+    if (stage < 2 && root->gradients_borrowed) {
         f->gradients -= frozen;
         p->unused = frozen;
     }
