@@ -1,5 +1,5 @@
 #!/bin/sh
-# plan.sh: memory of rank 0 as `tutti plan` says it, and as a run takes it, for ten layouts, in Markdown.
+# plan.sh: memory of rank 0 as `tutti plan` says it, and as a run takes it, for some layouts, in Markdown.
 #
 #     bench/plan.sh [TUTTI]     TUTTI: the program; default build/tutti
 #
@@ -33,6 +33,7 @@ echo "| keys | ranks | planned | planned by the run | measured | planned / measu
 echo "|---|---|---|---|---|---|"
 images="--data synthetic"
 text="--data shakespeare --eval-samples 8"
+small="--layers 6 --width 512 --heads 8 --context 128 --batch-size 4"
 row 1 --model mlp --max-steps 60
 row 2 --model mini_resnet --max-steps 60
 row 4 --model mini_resnet --max-steps 60 --optimizer adamw --zero 1
@@ -43,4 +44,14 @@ row 1 --model vit $images --batch-size 16 --max-steps 3
 row 2 --model gpt2 $text --layers 4 --width 256 --heads 4 --context 128 --grad-accumulation 2 --max-steps 3
 row 1 --model gpt2 $text --layers 12 --width 768 --heads 12 --context 128 --vocab 50257 --batch-size 2 --max-steps 2
 row 4 --model llama $text --max-steps 3
+for ranks in 2 4; do
+    for zero in 1 2 3; do
+        row $ranks --model resnet18 $images --batch-size 16 --max-steps 3 --optimizer adamw --zero $zero
+        row $ranks --model gpt2 $text $small --max-steps 3 --zero $zero
+    done
+    row $ranks --model gpt2 $text $small --max-steps 3 --tensor 2
+    row $ranks --model gpt2 $text $small --max-steps 3 --tensor $ranks --sequence-parallel
+done
+row 2 --model gpt2 $text --layers 12 --width 768 --heads 12 --context 128 --vocab 50257 --batch-size 2 --max-steps 2 --zero 2
+row 2 --model gpt2 $text --layers 12 --width 768 --heads 12 --context 128 --vocab 50257 --batch-size 2 --max-steps 2 --zero 3
 exit $status

@@ -31,12 +31,6 @@ static const char HELP[] =
     "  --memory LIMIT           bytes that a rank may take, with K, M or G of 1024, as in 4G: also "
     "shows the layouts\n"
     "                           that fit, cheapest first, and the flags for the first\n"
-    "  --zero Z                 0 to 3, as in training; 2 and 3 by formula, which train does not "
-    "have yet\n"
-    "  --pipeline P, --tensor T\n"
-    "                           as in training (default 1); how ranks are divided is checked, more "
-    "than 1 is not in\n"
-    "                           this version\n"
     "  --link-gbps X, --link-us Y\n"
     "                           between hosts: 1e9 bytes a second that a host sends, microseconds "
     "of an empty call\n"
@@ -51,15 +45,19 @@ static const char HELP[] =
     "the tables\n"
     "  -h, --help               this text\n"
     "\n"
-    "All keys of tutti train --help describe the run: --model, --batch-size, --optimizer, --amp, "
-    "--recompute,\n"
-    "--grad-accumulation, --shards, --bucket-mb, --lora-rank, --ema, --prefetch, --config, ...\n"
+    "All keys of tutti train --help describe the run: --model, --batch-size, --optimizer, --zero, "
+    "--tensor, --amp,\n"
+    "--recompute, --grad-accumulation, --shards, --bucket-mb, --lora-rank, --ema, --config, ... "
+    "Pipelines are not\n"
+    "planned.\n"
     "After a run summary.json has planned_memory and peak_memory: what was planned, and what "
     "rank 0 took.\n";
 
 typedef struct asked {
     tutti__outlook_ask ask;
     const char *json;
+    char **keys; /* of the command line, without this command's own flags */
+    int n_keys;
 } asked;
 
 /* ---- Flags ------------------------------------------------------------------------------------------------------------ */
@@ -77,9 +75,6 @@ typedef struct flag_row {
 static const flag_row flags[] = {
     {"--ranks", COUNT, 1, 4096, AT(ask.layout.ranks)},
     {"--ranks-per-host", COUNT, 1, 4096, AT(ask.layout.local_ranks)},
-    {"--zero", COUNT, 0, 3, AT(ask.layout.zero)},
-    {"--pipeline", COUNT, 1, 4096, AT(ask.layout.pipeline)},
-    {"--tensor", COUNT, 1, 4096, AT(ask.layout.tensor)},
     {"--memory", BYTES, 1, 1099511627776.0, AT(ask.limit)},
     {"--link-gbps", REAL, 1e-6, 1e6, AT(ask.wire.between.gbps)},
     {"--link-us", REAL, 1e-3, 1e9, AT(ask.wire.between.us)},
@@ -162,20 +157,43 @@ static void settle(asked *to, const tutti__train_config *config)
         l->ranks = config->world_size > 0 ? (int)config->world_size : 1;
     if (l->local_ranks == 0)
         l->local_ranks = l->ranks;
-    if (l->zero < 0)
-        l->zero = (int)config->zero;
-    if (l->pipeline == 0)
-        l->pipeline = 1;
-    if (l->tensor == 0)
-        l->tensor = 1;
+    l->zero = (int)config->zero;
+    l->pipeline = (int)config->pipeline;
+    l->tensor = (int)config->tensor;
 }
 
 /* ---- Results ------------------------------------------------------------------------------------------------------------ */
 
+static void print_word(FILE *out, const char *word)
+{
+    if (*word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                   "-_./=:,+@%")] == '\0') {
+        fprintf(out, " %s", word);
+        return;
+    }
+    fputs(" '", out);
+    for (; *word; word++)
+        fputs(*word == '\'' ? "'\\''" : (char[]){*word, '\0'}, out);
+    fputs("'", out);
+}
+
+/* For a shell: the keys as they were given, then what differs, which counts. */
+static void print_command(FILE *out, const asked *a, const tutti__outlook *first,
+                          const tutti__outlook *o)
+{
+    char changes[128];
+
+    fprintf(out, "the first: tutti train -n %d", a->ask.layout.local_ranks);
+    for (int i = 0; i < a->n_keys; i++)
+        print_word(out, a->keys[i]);
+    tutti__outlook_flags(o, first, changes, sizeof changes);
+    fprintf(out, "%s\n", changes);
+}
+
 static void print_fitting(FILE *out, const asked *a, const tutti__outlook *first,
                           const tutti__outlook *fitting, size_t n)
 {
-    char text[128];
+    char text[128], tensor[24];
 
     if (n == 0) {
         fprintf(out,
@@ -185,18 +203,19 @@ static void print_fitting(FILE *out, const asked *a, const tutti__outlook *first
                 (double)a->ask.limit / 1048576);
         return;
     }
-    fprintf(out, "\nlayouts that fit %.0f MiB             MiB   ms a step\n",
+    fprintf(out, "\nlayouts that fit %.0f MiB                             MiB   ms a step\n",
             (double)a->ask.limit / 1048576);
     for (size_t i = 0; i < n; i++) {
-        snprintf(text, sizeof text, "zero %d%s, batch_size %lld x %lld", fitting[i].layout.zero,
-                 fitting[i].recompute ? ", recompute" : "", (long long)fitting[i].batch_size,
-                 (long long)fitting[i].grad_accumulation);
-        fprintf(out, "  %-30s %8.1f %11.2f\n", text, (double)fitting[i].f.peak / 1048576,
+        tensor[0] = '\0';
+        if (fitting[i].layout.tensor > 1)
+            snprintf(tensor, sizeof tensor, ", tensor %d", fitting[i].layout.tensor);
+        snprintf(text, sizeof text, "zero %d%s%s, batch_size %lld x %lld", fitting[i].layout.zero,
+                 tensor, fitting[i].recompute ? ", recompute" : "",
+                 (long long)fitting[i].batch_size, (long long)fitting[i].grad_accumulation);
+        fprintf(out, "  %-46s %8.1f %11.2f\n", text, (double)fitting[i].f.peak / 1048576,
                 1e3 * fitting[i].step_s);
     }
-    tutti__outlook_flags(&fitting[0], first, text, sizeof text);
-    fprintf(out, "the first: tutti train -n %d ...%s\n", a->ask.layout.local_ranks,
-            *text ? text : " as asked");
+    print_command(out, a, first, &fitting[0]);
 }
 
 static tutti_status write_json(const asked *a, const tutti__outlook *first,
@@ -232,12 +251,13 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
 {
     const tutti__train_config *c = &trainer->config;
     const bool tables = !a->json || strcmp(a->json, "-") != 0;
+    tutti__outlook *fitting = NULL;
     tutti__outlook first = {.layout = a->ask.layout,
                             .recompute = c->recompute,
                             .batch_size = c->batch_size,
-                            .grad_accumulation = c->grad_accumulation},
-                   fitting[TUTTI__OUTLOOKS];
+                            .grad_accumulation = c->grad_accumulation};
     size_t n = 0;
+    tutti_status status;
 
     if (strncmp(c->device, "cuda", 4) == 0)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
@@ -247,19 +267,24 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
     TUTTI_TRY(tutti__layout_check(&a->ask.layout, c->shards));
     TUTTI_TRY(tutti__wire_measure(&a->ask.wire, &a->ask.layout));
     TUTTI_TRY(tutti__outlook_find(&first, c, &trainer->parts, &a->ask, 0));
-    if (a->ask.limit > 0)
-        TUTTI_TRY(tutti__outlook_fitting(fitting, &n, c, &trainer->parts, &a->ask, &first));
-    if (tables) {
+    fitting = tutti__alloc(TUTTI__OUTLOOKS * sizeof *fitting);
+    status = fitting ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK && a->ask.limit > 0)
+        status = tutti__outlook_fitting(fitting, &n, c, &trainer->parts, &a->ask, &first);
+    if (status == TUTTI_OK && tables) {
         tutti__outlook_print(stdout, &first, c, &a->ask.wire);
         if (a->ask.limit > 0)
             print_fitting(stdout, a, &first, fitting, n);
     }
-    return a->json ? write_json(a, &first, fitting, n, c) : TUTTI_OK;
+    if (status == TUTTI_OK && a->json)
+        status = write_json(a, &first, fitting, n, c);
+    free(fitting);
+    return status;
 }
 
 int tutti__cli_plan(int argc, char **argv)
 {
-    asked a = {.ask.layout.zero = -1};
+    asked a = {.json = NULL};
     tutti_trainer *trainer = NULL;
     tutti_status status;
 
@@ -272,6 +297,8 @@ int tutti__cli_plan(int argc, char **argv)
         status = tutti__trainer_new(&trainer, "tutti plan", NULL, argc - 1, argv + 1, NULL);
     if (status != TUTTI_OK)
         return tutti__report_usage("tutti plan", status);
+    a.keys = argv + 1;
+    a.n_keys = argc - 1;
     settle(&a, &trainer->config);
     status = plan(&a, trainer);
     tutti_trainer_free(trainer);

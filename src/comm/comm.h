@@ -83,7 +83,7 @@ int tutti__group_timeout_ms(const tutti_group *group);
 /* ---- Groups for planning ------------------------------------------------------------------------------- */
 
 /* Rank 0 of `size`, of which `local_size` are on its host, without the others: collectives send nothing and are counted, memory is
- * that of device/planned. Not with sends and receives, atomics and splits. */
+ * that of device/planned. Not with sends and receives, atomics and splits; a mesh of it has such groups. */
 tutti_status tutti__group_plan(tutti_group **group_p, int size, int local_size);
 bool tutti__group_is_planned(const tutti_group *group);
 /* What it has counted; the caller may reset it, between calls. */

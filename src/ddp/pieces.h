@@ -88,6 +88,8 @@ typedef struct tutti__wholes {
 /* Collective. MISMATCH, the same on all ranks, if ranks differ in what a tensor is; STATE if nobody holds an element. */
 tutti_status tutti__wholes_find(tutti__wholes *wholes, const tutti__pieces *mine,
                                 tutti_group *group);
+/* The same, by one rank that knows what each holds: for plans. */
+tutti_status tutti__wholes_of_all(tutti__wholes *wholes, const tutti__pieces *by_rank, int ranks);
 void tutti__wholes_free(tutti__wholes *wholes);
 /* Whether rank holds all of each tensor. */
 bool tutti__wholes_are_of(const tutti__wholes *wholes, int rank);

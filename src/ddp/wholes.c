@@ -29,16 +29,19 @@ static size_t record_bytes(const tutti__tensor_piece *piece)
     return (sizeof(record) + strlen(piece->name) + 1 + 7) / 8 * 8;
 }
 
-/* This rank's records back to back, in memory that the caller frees. */
-static char *pack(const tutti__pieces *mine, int rank, size_t *bytes_p)
+static size_t records_bytes(const tutti__pieces *of)
 {
-    char *block, *at;
+    size_t bytes = 0;
 
-    *bytes_p = 0;
-    for (size_t i = 0; i < mine->n; i++)
-        *bytes_p += record_bytes(&mine->p[i]);
-    at = block = tutti__alloc(*bytes_p + 8);
-    for (size_t i = 0; block && i < mine->n; i++) {
+    for (size_t i = 0; i < of->n; i++)
+        bytes += record_bytes(&of->p[i]);
+    return bytes;
+}
+
+/* A rank's records back to back, at `at`. */
+static void pack(const tutti__pieces *mine, int rank, char *at)
+{
+    for (size_t i = 0; i < mine->n; i++) {
         const tutti__tensor_piece *piece = &mine->p[i];
         record *r = (record *)(void *)at;
 
@@ -52,7 +55,6 @@ static char *pack(const tutti__pieces *mine, int rank, size_t *bytes_p)
         strcpy((char *)(r + 1), piece->name);
         at += r->bytes;
     }
-    return block;
 }
 
 /* All ranks' records, in memory that the caller frees. */
@@ -61,14 +63,16 @@ static tutti_status exchange(tutti_group *group, const tutti__pieces *mine, char
 {
     const size_t size = (size_t)tutti_group_size(group);
     int64_t own, *lengths = tutti__alloc(size * sizeof *lengths);
-    size_t *counts = tutti__alloc(size * sizeof *counts), bytes = 0;
-    char *packed = pack(mine, tutti_group_rank(group), &bytes);
+    size_t *counts = tutti__alloc(size * sizeof *counts), bytes = records_bytes(mine);
+    char *packed = tutti__alloc(bytes + 8);
     tutti_status status =
         tutti__group_agree(group, lengths && counts && packed ? TUTTI_OK : TUTTI_ERR_MEMORY);
 
     *all_p = NULL;
     *bytes_p = 0;
     own = (int64_t)bytes;
+    if (packed)
+        pack(mine, tutti_group_rank(group), packed);
     if (status == TUTTI_OK)
         status = tutti_all_gather(group, TUTTI_CONST_BUF(&own, 1, TUTTI_I64),
                                   TUTTI_BUF(lengths, size, TUTTI_I64), NULL);
@@ -182,24 +186,21 @@ static tutti_status build(tutti__wholes *wholes, const record **sorted, size_t n
     return TUTTI_OK;
 }
 
-tutti_status tutti__wholes_find(tutti__wholes *wholes, const tutti__pieces *mine,
-                                tutti_group *group)
+/* From all ranks' records in wholes->names. group NULL: this rank has all of them by itself. */
+static tutti_status make_table(tutti__wholes *wholes, size_t bytes, tutti_group *group)
 {
     const record **sorted;
     tutti_status status;
-    size_t bytes, n = 0;
+    size_t n = 0;
 
-    *wholes = (tutti__wholes){.n = 0};
-    status = exchange(group, mine, &wholes->names, &bytes);
-    if (status != TUTTI_OK)
-        return status;
     for (size_t at = 0; at < bytes; at += ((record *)(void *)(wholes->names + at))->bytes)
         n++;
     sorted = tutti__alloc((n + 1) * sizeof *sorted);
     wholes->p = tutti__alloc((n + 1) * sizeof *wholes->p);
     wholes->held = tutti__alloc((n + 1) * sizeof *wholes->held);
-    status = tutti__group_agree(group,
-                                sorted && wholes->p && wholes->held ? TUTTI_OK : TUTTI_ERR_MEMORY);
+    status = sorted && wholes->p && wholes->held ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (group)
+        status = tutti__group_agree(group, status);
     n = 0;
     for (size_t at = 0; at < bytes && status == TUTTI_OK; at += sorted[n++]->bytes)
         sorted[n] = (const record *)(const void *)(wholes->names + at);
@@ -209,6 +210,33 @@ tutti_status tutti__wholes_find(tutti__wholes *wholes, const tutti__pieces *mine
     }
     free(sorted);
     return status;
+}
+
+tutti_status tutti__wholes_find(tutti__wholes *wholes, const tutti__pieces *mine,
+                                tutti_group *group)
+{
+    size_t bytes;
+
+    *wholes = (tutti__wholes){.n = 0};
+    TUTTI_TRY(exchange(group, mine, &wholes->names, &bytes));
+    return make_table(wholes, bytes, group);
+}
+
+tutti_status tutti__wholes_of_all(tutti__wholes *wholes, const tutti__pieces *by_rank, int ranks)
+{
+    size_t bytes = 0, at = 0;
+
+    *wholes = (tutti__wholes){.n = 0};
+    for (int r = 0; r < ranks; r++)
+        bytes += records_bytes(&by_rank[r]);
+    wholes->names = tutti__alloc(bytes + 8);
+    if (!wholes->names)
+        return TUTTI_ERR_MEMORY;
+    for (int r = 0; r < ranks; r++) {
+        pack(&by_rank[r], r, wholes->names + at);
+        at += records_bytes(&by_rank[r]);
+    }
+    return make_table(wholes, bytes, NULL);
 }
 
 void tutti__wholes_free(tutti__wholes *wholes)

@@ -5,6 +5,7 @@
  *   gradients    [a a a . . .][b b b b b b b b . .][c . . .]      the same offsets; possibly a bucket's memory
  *
  * A new layout is built separately, in zeroed memory, and replaces the old one when everything is copied. */
+#include "device/planned/planned.h"
 #include "nn/nn.h"
 
 #include <stdlib.h>
@@ -119,7 +120,13 @@ static tutti_status plan_make(const struct tutti_root *root, tutti_tensor *const
     new->offsets = new->placement + root->parameters.n;
     TUTTI_TRY(plan_placement(root, order, new));
     new->parameters = cx->device_ops->alloc(cx->device, bytes, true);
-    new->gradients = gradients ? gradients : cx->device_ops->alloc(cx->device, bytes, true);
+    if (gradients)
+        new->gradients = gradients;
+    else if (tutti__is_planned(
+                 cx->device)) /* pages of zeros have no memory until they are written */
+        new->gradients = tutti__planned_reserve(bytes);
+    else
+        new->gradients = cx->device_ops->alloc(cx->device, bytes, true);
     if (!new->parameters || !new->gradients)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(plan_fill(root, new, new->parameters, false));

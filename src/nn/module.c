@@ -334,36 +334,34 @@ static void draw_run(void *arg, int64_t first, int64_t n, int64_t at)
     }
 }
 
+void tutti__draw_later(const tutti__state *state, void *values)
+{
+    if (!tutti__is_planned(state->owner->cx->device))
+        tutti__split_runs(state, draw_run,
+                          &(drawing){values, state->tensor->dtype, state->later.init,
+                                     state->later.bound, state->owner->cx->seed,
+                                     state->later.drawn});
+}
+
 /* In place if the host can write there; else by one copy, because many small ones to a device are slow. */
-static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init init, float bound)
+static tutti_status fill(tutti_ctx *cx, const tutti__state *state)
 {
     const tutti_tensor *t = state->tensor;
-    const size_t bytes = tutti__tensor_bytes(t);
     void *values = t->data;
     tutti_status status = TUTTI_OK;
 
-    if (init == TUTTI_INIT_ZEROS || /* memory is zeroed already */
-        state->owner->root->no_values || tutti__is_planned(cx->device))
-        return TUTTI_OK;
+    if (state->later.init == TUTTI_INIT_ZEROS || state->owner->root->no_values)
+        return TUTTI_OK; /* memory is zeroed already */
     if (!cx->device_ops->is_host)
-        values = tutti__alloc(bytes);
+        values = tutti__alloc(tutti__tensor_bytes(t));
     if (!values)
         return TUTTI_ERR_MEMORY;
-    tutti__split_runs(
-        state, draw_run,
-        &(drawing){values, t->dtype, init, bound, cx->seed, state->owner->root->n_drawn});
+    tutti__draw_later(state, values);
     if (values != t->data) {
-        status = tutti__copy_in(cx->stream, t->data, values, bytes);
+        status = tutti__copy_in(cx->stream, t->data, values, tutti__tensor_bytes(t));
         free(values);
     }
     return status;
-}
-
-void tutti__draw_later(const tutti__state *state, void *values)
-{
-    tutti__split_runs(state, draw_run,
-                      &(drawing){values, state->tensor->dtype, state->later.init,
-                                 state->later.bound, state->owner->cx->seed, state->later.drawn});
 }
 
 /* Memory and values for a parameter that is used before it is laid out. */
@@ -372,7 +370,7 @@ static tutti_status draw_now(tutti_tensor *t, bool first)
     tutti__state *state = tutti__state_of(t);
 
     (void)first;
-    state->memory = tutti__alloc(tutti__tensor_bytes(t));
+    state->memory = t->cx->device_ops->alloc(t->cx->device, tutti__tensor_bytes(t), true);
     if (!state->memory)
         return TUTTI_ERR_MEMORY;
     tutti__draw_later(state, state->memory);
@@ -478,14 +476,13 @@ static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init 
     static const tutti__store later = {.need = draw_now};
     tutti_status status = TUTTI_OK;
 
-    if (state->memory) {
-        status = fill(m->cx, state, init, bound);
-    } else {
-        state->later.init = init;
-        state->later.bound = bound;
-        state->later.drawn = root->n_drawn;
+    state->later.init = init;
+    state->later.bound = bound;
+    state->later.drawn = root->n_drawn;
+    if (state->memory)
+        status = fill(m->cx, state);
+    else
         state->parameter.store = &later;
-    }
     if (status != TUTTI_OK) {
         tutti__module_fail(m, status, "%s: %s", state->parameter.name, tutti_last_error());
         state_free(root, state);

@@ -154,6 +154,9 @@ void tutti__late_abandon(tutti_reducer *r);
 /* Memory for the block, from which parts can be given back. */
 tutti_status tutti__keep_alloc(tutti_reducer *r, size_t bytes);
 void tutti__keep_free(tutti_reducer *r);
+/* In a plan, when a bucket has been waited for: only then it is given back, as if its reduction had taken until now. So what is
+ * planned is the most that backward may be ahead, and always the same. */
+void tutti__keep_planned(const tutti_reducer *r, const tutti__bucket *b);
 /* Copies n elements to element `at` of bucket b, as far as this rank keeps them. */
 void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n);
 

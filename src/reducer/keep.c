@@ -4,17 +4,27 @@
  * in the group's memory: pages that processes share come and go at a much higher price, in all of them, and only small ones. */
 #include "reducer/internal.h"
 
+#include "comm/comm.h"
+#include "device/planned/planned.h"
+
 #include <string.h>
 
 tutti_status tutti__keep_alloc(tutti_reducer *r, size_t bytes)
 {
+    if (tutti__group_is_planned(r->group)) {
+        r->block = tutti__planned_reserve(bytes);
+        return r->block ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    }
     r->block = tutti__memory_reserve(bytes);
     return r->block ? tutti__memory_open(r->block, bytes) : TUTTI_ERR_MEMORY;
 }
 
 void tutti__keep_free(tutti_reducer *r)
 {
-    tutti__memory_unreserve(r->block, r->bytes);
+    if (tutti__group_is_planned(r->group))
+        (void)tutti__planned_free(r->block);
+    else
+        tutti__memory_unreserve(r->block, r->bytes);
 }
 
 void tutti__reducer_keep(tutti_reducer *r, size_t bucket, size_t begin, size_t end, size_t tail)
@@ -24,7 +34,7 @@ void tutti__reducer_keep(tutti_reducer *r, size_t bucket, size_t begin, size_t e
     unsigned char *p = r->block + b->offset;
 
     b->kept = (tutti__kept){begin, end, tail};
-    if (r->stream)
+    if (r->stream || tutti__group_is_planned(r->group))
         return;
     if (!b->parted) {
         b->parted = true;
@@ -68,6 +78,17 @@ tutti_status tutti__reducer_bring(tutti_reducer *r, size_t i)
     clear_padding(r, b);
     b->absent = false;
     return TUTTI_OK;
+}
+
+void tutti__keep_planned(const tutti_reducer *r, const tutti__bucket *b)
+{
+    const size_t element = tutti_dtype_size(b->view.buf.dtype);
+    const unsigned char *p = r->block + b->offset;
+
+    if (!r->kept_in_part || b->kept.tail == 0 || !tutti__group_is_planned(r->group))
+        return;
+    tutti__planned_give_back(p, b->kept.begin * element);
+    tutti__planned_give_back(p + b->kept.end * element, (b->kept.tail - b->kept.end) * element);
 }
 
 void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n)

@@ -442,6 +442,7 @@ static void wait_bucket(tutti_reducer *r, size_t i)
         tutti__step_keep(r, name_bucket(r, i, status));
         return;
     }
+    tutti__keep_planned(r, b);
     if (r->divisor)
         keep_failure(r, divide(r, b));
     b->info.ready_ms = (double)(b->ready_ns - r->begin_ns) * 1e-6;

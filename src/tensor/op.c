@@ -9,6 +9,8 @@
  *   linear "fc1.weight": x is [64,783] but weight is [256,784] */
 #include "tensor/op.h"
 
+#include "device/planned/planned.h"
+
 #include <string.h>
 
 static const tutti_op *op_of(const tutti_op_args *p)
@@ -632,6 +634,8 @@ tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter)
     grad = tutti__tensor_new(parameter->cx, parameter->shape, parameter->dtype);
     if (!grad)
         return NULL;
+    if (tutti__is_planned(parameter->cx->device)) /* it is about to be written */
+        tutti__planned_touch(p->grad, tutti__tensor_bytes(parameter));
     grad->data = p->grad;
     grad->accumulate = accumulate;
     grad->shared = true;

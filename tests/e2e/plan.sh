@@ -45,16 +45,48 @@ plan accumulate.json --model mini_resnet --batch-size 64 --grad-accumulation 4
 [ "$(field activations accumulate.json)" -lt "$(field activations kept.json)" ] || fail "smaller batches save nothing"
 plan shards.json --model mlp --ranks 2 --shards 4 --optimizer adamw
 plan large.json --model mlp --ranks 64 --ranks-per-host 8 --link-gbps 1 --link-us 10 --zero 3
-grep -q '"by_formula": true' large.json || fail "zero 3 is not run"
+
+# ---- What ranks have of gradients and parameters, and what they gather; layers that are divided
+keys="--model gpt2 --data shakespeare --optimizer adamw"
+for zero in 0 1 2 3; do plan g$zero.json $keys --ranks 4 --zero $zero --bucket-mb 0.5 --first-bucket-mb 0.5; done
+p=$((4 * $(field parameters g0.json)))
+[ "$(field gradients g0.json)" -ge $p ] && [ "$(field gradients g1.json)" -ge $p ] || fail "gradients of zero 0 and 1"
+[ "$(field gradients g2.json)" -lt $p ] && [ "$(field gradients g3.json)" -lt $p ] || fail "zero 2 shards no gradients"
+[ "$(grep '"parameters"' g3.json | sed -n '2s/[^0-9]//gp')" -lt $p ] || fail "zero 3 shards no parameters: $(cat g3.json)"
+calls() { grep -A 3 "\"$1\": {" "$2" | sed -n 's/^ *"calls": \([0-9]*\),*$/\1/p' | head -n 1; }
+[ "$(calls all_gather g3.json)" -gt "$(calls all_gather g2.json)" ] || fail "zero 3 gathers no more than zero 2"
+plan again.json $keys --ranks 4 --zero 2 --bucket-mb 0.5 --first-bucket-mb 0.5
+[ "$(field gradients again.json)" = "$(field gradients g2.json)" ] || fail "zero 2: not the same twice"
+plan t2.json $keys --ranks 4 --tensor 2
+[ "$(field activations t2.json)" -lt "$(field activations g0.json)" ] && [ "$(field gradients t2.json)" -lt $((p * 2 / 3)) ] || fail "tensor 2 divides nothing"
+[ "$(grep -A 30 '"wire_of_tensor"' t2.json | sed -n 's/^ *"calls": \([0-9]*\),*$/\1/p' | head -n 1)" -gt 0 ] || fail "no calls of tensor"
+for more in "--zero 2" "--zero 3" "--tensor 2" "--tensor 2 --zero 3"; do
+    ranks=2
+    [ "$more" = "--tensor 2 --zero 3" ] && ranks=4
+    plan p.json --ranks $ranks $keys $more
+    train run.divided -n $ranks $keys $more --max-steps 2 --eval-samples 4
+    within "planned by the run, $more" "$(field planned_memory p.json)" "$(field planned_memory run.divided/summary.json)" $factor
+    within "measured, $more" "$(field planned_memory p.json)" "$(field peak_memory run.divided/summary.json)" $factor
+    rm -rf run.divided
+done
+train run.pipeline -n 2 $keys --pipeline 2 --max-steps 2 --eval-samples 4
+[ "$(field planned_memory run.pipeline/summary.json)" = "" ] || [ "$(field planned_memory run.pipeline/summary.json)" = 0 ] || fail "a pipeline is planned"
 
 # ---- Layouts that fit
 "$TUTTI" plan --model mlp --ranks 4 --optimizer adamw --memory 1G --step-ms 10 --local-gbps 10 --local-us 10 >fit.out || fail "--memory"
 grep -q '^layouts that fit 1024 MiB' fit.out && grep -q '^the first: tutti train -n 4 ' fit.out || { cat fit.out; fail "no layouts"; }
+for zero in 0 1 2 3; do grep -q "^  zero $zero, batch_size" fit.out || fail "zero $zero does not fit: $(cat fit.out)"; done
+"$TUTTI" plan $keys --ranks 2 --memory 64M --step-ms 10 --local-gbps 10 --local-us 10 --run-dir "pasted run" >fit.out || fail "--memory of gpt2"
+grep -q ', tensor 2' fit.out || fail "no layout with tensor: $(cat fit.out)"
+sed -n 's/^the first: tutti//p' fit.out >pasted
+[ $factor = 100 ] || sh -c "'$TUTTI' $(cat pasted) --max-steps 1 --eval-samples 4" >pasted.out 2>&1 || { cat pasted pasted.out; fail "the command line of the first layout"; }
+[ $factor = 100 ] || [ -s "pasted run/summary.json" ] || fail "the command line of the first layout is another run"
 "$TUTTI" plan --model mlp --memory 1M --step-ms 10 >fit.out && grep -q '^no layout of 1 rank fits 1 MiB' fit.out || fail "1 MiB is enough?"
 
 # ---- Errors
 refused 2 'pipeline 1 x tensor 3 = 3 does not divide 4 ranks; use 3 or 6 ranks' "$TUTTI" plan --ranks 4 --tensor 3
-refused 2 'pipeline and tensor of more than 1 are not in this version' "$TUTTI" plan --ranks 4 --tensor 2
+refused 2 'pipelines are not planned' "$TUTTI" plan --ranks 4 --pipeline 2
+refused 2 'add --tensor T' "$TUTTI" plan --ranks 4 --sequence-parallel
 refused 2 '4 ranks are not divided into hosts of 3' "$TUTTI" plan --ranks 4 --ranks-per-host 3
 refused 2 'a step has 2, fewer than there are ranks, 4' "$TUTTI" plan --ranks 4 --shards 2
 refused 2 '--memory is "4X", expected bytes, as in 512M or 4G' "$TUTTI" plan --memory 4X

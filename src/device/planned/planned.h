@@ -34,6 +34,13 @@ void tutti__planned_mark(void);
 void *tutti__planned_plain(size_t bytes);
 /* Address space that is not counted: for arenas, which know how much of it they use. NULL with the message set. */
 void *tutti__planned_space(size_t bytes);
+/* Reserved memory, as that of tutti__memory_reserve: a page is counted from when it is touched (backed, or written) until it is given
+ * back. touch and give_back: bytes of other memory are left alone; the whole pages are those of tutti__memory_back and _give_back. */
+void *tutti__planned_reserve(size_t bytes);
+void tutti__planned_touch(const void *p, size_t bytes);
+void tutti__planned_give_back(const void *p, size_t bytes);
+/* What is counted of the memory in which p is, and the most so far. */
+tutti__planned_bytes tutti__planned_backed(const void *p);
 /* NULL is fine. Returns how many bytes are no longer counted. */
 size_t tutti__planned_free(void *p);
 /* Whether p is in memory of the device. */

@@ -19,6 +19,8 @@ typedef struct range {
     char *p;
     size_t bytes; /* whole pages */
     size_t counted;
+    char *has;   /* reserved memory: by page, whether it has memory; NULL: not reserved */
+    size_t most; /* of it, of what was counted */
 } range;
 
 static struct {
@@ -138,6 +140,7 @@ size_t tutti__planned_free(void *p)
     planned.bytes.now -= counted;
     pthread_mutex_unlock(&planned.lock);
     munmap(r->p, r->bytes);
+    free(r->has);
     free(r);
     return counted;
 }
@@ -150,6 +153,84 @@ bool tutti__planned_owns(const void *p)
     owns = find(p) != NULL;
     pthread_mutex_unlock(&planned.lock);
     return owns;
+}
+
+/* ---- Memory that is not there all the time --------------------------------------------------------------------- */
+
+void *tutti__planned_reserve(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *has = tutti__alloc(bytes / page + 1), *p = has ? take_space(bytes, 0) : NULL;
+
+    if (!p) {
+        free(has);
+        return NULL;
+    }
+    pthread_mutex_lock(&planned.lock);
+    find(p)->has = has;
+    pthread_mutex_unlock(&planned.lock);
+    return p;
+}
+
+/* Pages from byte `begin` to before `end` of a range. */
+static void set_pages(range *r, size_t begin, size_t end, bool has)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    for (size_t i = begin / page; i < end / page; i++) {
+        if (r->has[i] == has)
+            continue;
+        r->has[i] = has;
+        r->counted = has ? r->counted + page : r->counted - page;
+        planned.bytes.now = has ? planned.bytes.now + page : planned.bytes.now - page;
+    }
+    if (r->counted > r->most)
+        r->most = r->counted;
+    if (planned.bytes.now > planned.bytes.most)
+        planned.bytes.most = planned.bytes.now;
+}
+
+void tutti__planned_touch(const void *p, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    range *r;
+
+    pthread_mutex_lock(&planned.lock);
+    r = bytes > 0 ? find(p) : NULL;
+    if (r && r->has) {
+        const size_t at = (size_t)((const char *)p - r->p);
+
+        set_pages(r, at, (at + bytes + page - 1) / page * page, true);
+    }
+    pthread_mutex_unlock(&planned.lock);
+}
+
+void tutti__planned_give_back(const void *p, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    range *r;
+
+    pthread_mutex_lock(&planned.lock);
+    r = bytes > 0 ? find(p) : NULL;
+    if (r && r->has) {
+        const size_t at = (size_t)((const char *)p - r->p);
+
+        set_pages(r, (at + page - 1) / page * page, at + bytes, false);
+    }
+    pthread_mutex_unlock(&planned.lock);
+}
+
+tutti__planned_bytes tutti__planned_backed(const void *p)
+{
+    tutti__planned_bytes bytes = {0, 0};
+    const range *r;
+
+    pthread_mutex_lock(&planned.lock);
+    r = find(p);
+    if (r)
+        bytes = (tutti__planned_bytes){r->counted, r->has ? r->most : r->counted};
+    pthread_mutex_unlock(&planned.lock);
+    return bytes;
 }
 
 static void drop(const void *node, VISIT visit, void *arg)
@@ -191,6 +272,39 @@ static void planned_free(tutti_device device, void *p)
 {
     (void)device;
     (void)tutti__planned_free(p);
+}
+
+static void *planned_reserve(tutti_device device, size_t bytes)
+{
+    (void)device;
+    return tutti__planned_reserve(bytes);
+}
+
+static void planned_unreserve(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    (void)bytes;
+    (void)tutti__planned_free(p);
+}
+
+static tutti_status planned_back(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    tutti__planned_touch(p, bytes);
+    return TUTTI_OK;
+}
+
+static void planned_give_back(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    tutti__planned_give_back(p, bytes);
+}
+
+static void planned_together(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    (void)p;
+    (void)bytes;
 }
 
 static void *planned_host_alloc(tutti_device device, size_t bytes)
@@ -243,6 +357,13 @@ static tutti_status planned_copy(tutti_stream *stream, void *dst, const void *sr
     (void)src;
     (void)bytes;
     return TUTTI_OK;
+}
+
+/* Copies to memory of the device use the pages that they write. */
+static tutti_status planned_copy_in(tutti_stream *stream, void *dst, const void *src, size_t bytes)
+{
+    tutti__planned_touch(dst, bytes);
+    return planned_copy(stream, dst, src, bytes);
 }
 
 static tutti_status planned_copy_out(tutti_stream *stream, void *host_dst, const void *src,
@@ -400,6 +521,11 @@ const tutti__device_ops tutti__planned_ops = {
     .free = planned_free,
     .host_alloc = planned_host_alloc,
     .host_free = planned_free,
+    .reserve = planned_reserve,
+    .unreserve = planned_unreserve,
+    .back = planned_back,
+    .give_back = planned_give_back,
+    .together = planned_together,
     .stream_new = planned_stream_new,
     .stream_free = planned_stream_free,
     .stream_wait = planned_stream_wait,
@@ -408,9 +534,9 @@ const tutti__device_ops tutti__planned_ops = {
     .event_record = planned_event_record,
     .event_wait = planned_event_record,
     .event_passed = planned_event_passed,
-    .copy_in = planned_copy,
+    .copy_in = planned_copy_in,
     .copy_out = planned_copy_out,
-    .copy = planned_copy,
+    .copy = planned_copy_in,
     .zero = planned_zero,
     .flat = &flat,
 };

@@ -8,8 +8,7 @@
  * stay. */
 #include "train/forecast/footprint.h"
 
-#include "checkpoint/optim_block.h"
-#include "checkpoint/snapshot.h"
+#include "checkpoint/copies.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "device/planned/planned.h"
@@ -37,15 +36,17 @@ typedef struct forecast {
     tutti__run_cursor at;
     const tutti__layout_of_ranks *layout;
     tutti__footprint *f;
-    size_t begun;                        /* resident before the session */
-    size_t laid_out, stepped, evaluated; /* the most that was allocated at these moments */
-    size_t steady;                       /* what is allocated between steps */
+    size_t begun;                                 /* resident before the session */
+    size_t laid_out, updated, stepped, evaluated; /* the most that was allocated at these moments */
+    size_t steady;                                /* what is allocated between steps */
+    size_t rested; /* and after an evaluation, of which some gathered parameters are left */
     size_t in_steps,
         in_all;     /* what the arenas have used by the end of step 2, and of the evaluation */
     size_t outputs; /* of an evaluation, in host memory */
-    size_t copy, weights; /* of a checkpoint, of model.safetensors */
-    size_t gathered;      /* of the other ranks' state, meanwhile */
-    size_t unused;        /* of what is allocated: pages that nothing touches */
+    size_t copy, copy_off; /* of a checkpoint: rank 0's, and that of others */
+    size_t gathered;       /* of state in shares, meanwhile */
+    size_t weights;        /* of model.safetensors, or of the digest of a divided model */
+    size_t unused;         /* of what is allocated: pages that nothing touches */
     uint64_t skipped_steps;
 } forecast;
 
@@ -131,27 +132,82 @@ static double flops_of(const tutti__profile *profile)
     return flops;
 }
 
+/* The session's groups that are not another's; returns how many. The last is that of ranks that divide layers, if there is one. */
+static int groups_of(const tutti__session *s, tutti_group *groups[3])
+{
+    static const char *const names[] = {"data", "tensor"};
+    int n = 0;
+
+    if (tutti_mesh_group(s->mesh, "tensor") != s->group)
+        groups[n++] = s->group;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
+        tutti_group *group = tutti_mesh_group(s->mesh, names[i]);
+
+        if (group && (i == 1 || group != s->group))
+            groups[n++] = group;
+    }
+    return n;
+}
+
+static void forget_calls(const tutti__session *s)
+{
+    tutti_group *groups[3];
+
+    for (int i = groups_of(s, groups); i-- > 0;) {
+        tutti__planned_calls *calls = tutti__group_planned_calls(groups[i]);
+
+        memset(calls->of, 0, sizeof calls->of);
+    }
+}
+
+static void note_calls(const tutti__session *s, tutti__footprint *f)
+{
+    tutti_group *groups[3];
+    const int n = groups_of(s, groups);
+
+    for (int i = 0; i < n; i++) {
+        const tutti__planned_calls *from = tutti__group_planned_calls(groups[i]);
+        tutti__planned_calls *to = s->mesh && i + 1 == n ? &f->tensor_calls : &f->calls;
+
+        for (size_t k = 0; k < TUTTI__COUNT_OF(from->of); k++) {
+            to->of[k].name = from->of[k].name ? from->of[k].name : to->of[k].name;
+            to->of[k].n += from->of[k].n;
+            to->of[k].bytes += from->of[k].bytes;
+        }
+    }
+}
+
+static size_t group_memory(const tutti__session *s)
+{
+    tutti_group *groups[3];
+    size_t bytes = 0;
+
+    for (int i = groups_of(s, groups); i-- > 0;)
+        bytes += tutti__group_planned_calls(groups[i])->memory;
+    return bytes;
+}
+
 /* The first step lays buckets out, while parameters are in two places, and the optimizer allocates its state. The second is as all
  * that follow: its calls and products are counted. */
 static tutti_status take_steps(forecast *p)
 {
     tutti__session *s = &p->session;
-    tutti__planned_calls *calls = tutti__group_planned_calls(s->group);
     tutti__profile *profile;
     tutti_status status;
 
     TUTTI_TRY(gradients(p));
     p->laid_out = most();
     TUTTI_TRY(update(p));
+    p->updated = most();
     profile = tutti__profile_new();
     if (!profile)
         return TUTTI_ERR_MEMORY;
     s->cx->profile = profile;
-    memset(calls->of, 0, sizeof calls->of);
+    forget_calls(s);
     status = gradients(p);
     if (status == TUTTI_OK)
         status = update(p);
-    p->f->calls = *calls;
+    note_calls(s, p->f);
     p->f->flops = flops_of(profile);
     s->cx->profile = NULL;
     tutti__profile_free(profile);
@@ -205,6 +261,7 @@ static tutti_status evaluate(forecast *p)
         p->outputs = n * tutti__task_width(&s->task) * sizeof(float);
         p->evaluated = most();
     }
+    p->rested = tutti__planned_count().now;
     p->in_all = arenas(s->cx);
     return TUTTI_OK;
 }
@@ -235,32 +292,41 @@ static bool saves_between(const forecast *p)
         }
 }
 
-/* What rank 0 allocates to write a checkpoint (train/save/writer.c), with ZeRO's state from the other ranks; and for the final weights. */
+/* What is allocated to write a checkpoint (train/save/writer.c), and for the final weights. */
 static tutti_status copy_state(forecast *p)
 {
     const tutti__session *s = &p->session;
     const size_t before = tutti__planned_count().now;
-    tutti__snapshot model = {.n = 0}, ema = {.n = 0};
-    tutti__optim_block block = {0};
-    tutti_status status = tutti__snapshot_new(&model, s->module);
+    tutti__footprint_parts parts = {.first = 0};
+    tutti__copies whole = {.module = s->module, .optim = s->optim, .average = s->ema};
+    tutti_status status = TUTTI_OK;
 
-    if (status == TUTTI_OK)
-        status = tutti__optim_block_new(&block, s->optim, s->module);
-    if (status == TUTTI_OK && s->ema)
-        status = tutti__snapshot_new(&ema, s->module);
-    p->copy = tutti__planned_count().now - before;
-    p->weights = tutti__alloc_takes(model.bytes);
-    if (s->zero && s->shards == 0) /* all of it, kind by kind, and a bucket of it (ddp/zero.c) */
+    if (tutti__session_is_divided(s))
+        status = tutti__footprint_copies(s, &parts);
+    memcpy(whole.divided, parts.divided, sizeof whole.divided);
+    if (status == TUTTI_OK) /* what is not divided, which rank 0 has alone */
+        status = tutti__copies_room(&whole, NULL);
+    p->copy = tutti__planned_count().now - before + parts.first;
+    p->copy_off = parts.others;
+    p->weights =
+        tutti__session_divides_model(s) ? parts.largest : tutti__alloc_takes(whole.model.bytes);
+    if (s->zero && s->size == 1 &&
+        s->shards == 0) /* kind by kind, and a bucket (ddp/zero_state.c) */
         p->gathered = (size_t)tutti__config_optim_states(&p->config) *
                           tutti__alloc_takes(s->module->root->n_flat * sizeof(float)) +
                       tutti__alloc_takes(p->f->largest_bucket);
-    tutti__snapshot_free(&model);
-    tutti__snapshot_free(&ema);
-    tutti__optim_block_free(&block);
+    tutti__copies_free(&whole);
     return status;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------------------------------ */
+
+static tutti_status need_all(const tutti_module *m)
+{
+    for (size_t i = 0; i < tutti_module_n_parameters(m); i++)
+        TUTTI_TRY(tutti__tensor_need(tutti_module_parameter(m, i), true));
+    return TUTTI_OK;
+}
 
 /* As the ranks of a run open one. */
 static tutti_status open_session(forecast *p)
@@ -275,7 +341,10 @@ static tutti_status open_session(forecast *p)
     s->cores = (tutti__core_share){.index = 0, .n = p->layout->local_ranks};
     c->world_size = s->size;
     TUTTI_TRY(tutti__group_plan(&s->group, s->size, p->layout->local_ranks));
+    TUTTI_TRY(tutti__session_open_mesh(s));
     TUTTI_TRY(tutti__session_open_alone(s));
+    if (c->init[0]) /* loads them all, before there are shares */
+        TUTTI_TRY(need_all(s->module));
     p->plan = tutti__plan_of(c, tutti_dataset_describe(s->data.train).count,
                              tutti__session_shares(s), s->data.test != NULL, &p->at);
     s->step.batches = tutti__plan_batches(&p->plan, 0);
@@ -325,62 +394,84 @@ static void note_parts(forecast *p)
     const tutti__session *s = &p->session;
     const struct tutti_root *root = s->module->root;
     const size_t flat = root->n_flat * sizeof(float), frozen = frozen_bytes(root),
-                 group = tutti__group_planned_calls(s->group)->memory;
-    const size_t state = tutti_optim_state_bytes(s->optim);
+                 group = group_memory(s), buffers = buffer_bytes(s->module);
+    const int stage = s->zero ? tutti_zero_get_stats(s->zero).stage : 0;
+    tutti__planned_bytes parameters = {flat, flat}, gradients = {flat, flat};
     tutti__footprint *f = p->f;
     size_t known;
 
+    if (stage == 3)
+        parameters = tutti__planned_backed(root->flat_parameters);
+    if (stage >= 2 || !root->gradients_borrowed)
+        gradients = tutti__planned_backed(root->flat_gradients);
     f->elements = tutti_module_count(s->module);
-    f->parameters = flat + buffer_bytes(s->module);
-    f->gradients = flat;
+    f->parameters = parameters.most + buffers;
+    f->gradients = gradients.most;
     f->average = s->ema ? flat : 0;
-    f->communication = group > flat ? group - flat : 0;
-    f->optimizer = state;
-    known = f->parameters + flat + state + f->average + f->communication;
+    f->communication = stage >= 2 ? group : group > flat ? group - flat : 0;
+    f->optimizer = tutti_optim_state_bytes(s->optim);
+    known = parameters.now + buffers + gradients.now + f->optimizer + f->average + f->communication;
     f->kernels = p->steady > known ? p->steady - known : 0;
-    f->gradients -= frozen;
-    p->unused = frozen;
-    if (!s->zero) {
+    if (stage < 2 && root->gradients_borrowed) {
+        f->gradients -= frozen;
+        p->unused = frozen;
+    }
+    if (stage == 0) {
         f->optimizer -= (size_t)tutti__config_optim_states(&p->config) * frozen;
         p->unused += (size_t)tutti__config_optim_states(&p->config) * frozen;
     }
     f->activations = p->in_steps;
 }
 
-static void consider(tutti__footprint *f, size_t bytes, const char *when)
+typedef struct peak {
+    size_t bytes;
+    const char *when;
+} peak;
+
+static void consider(peak *most, size_t bytes, const char *when)
 {
-    if (bytes <= f->peak)
-        return;
-    f->peak = bytes;
-    f->peak_when = when;
+    if (bytes > most->bytes)
+        *most = (peak){bytes, when};
 }
 
-/* Without a checkpoint, then with one. */
-static void find_peak(const forecast *p, size_t own)
+/* Of a rank that copies so much of a checkpoint. last: for what it writes at the end. */
+static peak find_peak(const forecast *p, size_t own, size_t copy, size_t gathered, size_t last)
 {
-    tutti__footprint *f = p->f;
     const tutti_ctx *cx = p->session.cx;
-    const size_t unused = p->unused;
-    consider(f, own + p->laid_out + p->in_steps - unused, "the first step");
-    consider(f, own + p->stepped + p->in_steps - unused, "a step");
+    const size_t kept = own - p->unused;
+    peak most = {0, ""};
+
+    consider(&most, kept + p->laid_out + p->in_steps, "the first step");
+    consider(&most, kept + p->updated + p->in_steps, "the first step");
+    consider(&most, kept + p->stepped + p->in_steps, "a step");
     if (p->evaluated)
-        consider(f, own + p->evaluated + p->in_all + p->outputs - unused, "an evaluation");
-    f->peak_off = f->peak;
-    if (saves_between(p)) {
-        f->checkpoint = p->copy + p->gathered;
-        if (p->gathered)
-            consider(f, own + p->steady + p->in_all + p->copy + p->gathered - unused,
+        consider(&most, kept + p->evaluated + p->in_all + p->outputs, "an evaluation");
+    if (copy > 0 && saves_between(p)) {
+        if (gathered)
+            consider(&most, kept + p->rested + p->in_all + copy + gathered,
                      "a checkpoint, for which states are gathered");
-        consider(f, own + p->steady + p->copy + p->in_steps - unused, "a step, after a checkpoint");
+        consider(&most, kept + p->stepped + copy + p->in_steps, "a step, after a checkpoint");
         if (p->evaluated)
-            consider(f, own + p->evaluated + p->copy + p->in_all + p->outputs - unused,
+            consider(&most, kept + p->evaluated + copy + p->in_all + p->outputs,
                      "an evaluation, after a checkpoint");
     }
-    /* the steps' memory is given back before (train/save/saving.c) */
-    consider(f,
-             own + p->steady + p->copy + p->gathered + p->weights + cx->small.most +
-                 cx->arena.most - unused,
-             "writing the results");
+    if (copy > 0) /* the steps' memory is given back before (train/save/saving.c) */
+        consider(&most, kept + p->rested + copy + gathered + last + cx->small.most + cx->arena.most,
+                 "writing the results");
+    return most;
+}
+
+static void find_peaks(const forecast *p, size_t own)
+{
+    const peak first = find_peak(p, own, p->copy, p->gathered, p->weights),
+               other = find_peak(p, own, p->copy_off, 0, 0);
+    tutti__footprint *f = p->f;
+
+    f->peak = first.bytes;
+    f->peak_when = first.when;
+    f->peak_off = other.bytes;
+    if (saves_between(p))
+        f->checkpoint = p->copy + p->gathered;
 }
 
 static tutti_status look_ahead(forecast *p)
@@ -398,7 +489,7 @@ static tutti_status look_ahead(forecast *p)
     end = resident();
     f->program = p->begun + FILES_BYTES + (p->session.size > 1 ? GROUP_BYTES : 0);
     f->data = end > p->begun ? end - p->begun : 0;
-    find_peak(p, f->program + f->data);
+    find_peaks(p, f->program + f->data);
     return TUTTI_OK;
 }
 

@@ -14,7 +14,6 @@ typedef struct tutti__layout_of_ranks {
     int ranks, local_ranks; /* of all hosts, of one */
     int zero;               /* 0 to 3 */
     int pipeline, tensor;   /* 1: not divided */
-    int micro_batches;      /* of a pipeline; 0: 2 * pipeline */
 } tutti__layout_of_ranks;
 
 /* Bytes of one rank, at the moment at which it needs most. */
@@ -28,22 +27,22 @@ typedef struct tutti__layout_of_ranks {
     X(activations, "activations", "of a step: activations, and gradients of them")                 \
     X(kernels, "kernels", "scratch memory of kernels and of the optimizer")                        \
     X(communication, "communication", "buffers of communication besides the buckets")              \
-    X(checkpoint, "checkpoint", "rank 0: the copy of its state that a checkpoint is written from")
+    X(checkpoint, "checkpoint", "rank 0: the copy of what it writes of a checkpoint")
 
 typedef struct tutti__footprint {
 #define MEMBER(name, label, help) size_t name;
     TUTTI__FOOTPRINT_PARTS(MEMBER)
 #undef MEMBER
-    size_t peak;     /* of rank 0, which needs most */
-    size_t peak_off; /* of a rank that writes no checkpoints */
+    size_t peak;     /* of rank 0, which usually needs most */
+    size_t peak_off; /* of another rank */
     const char *peak_when;
     int64_t elements; /* of all parameters */
     size_t n_buckets, largest_bucket, bucket_bytes;
-    tutti__planned_calls calls; /* of a step */
-    double flops;               /* of products in a step of a rank, recomputation included */
+    tutti__planned_calls calls;        /* of a step, among ranks with other samples */
+    tutti__planned_calls tensor_calls; /* and among those that divide layers */
+    double flops;                      /* of products in a step of a rank, recomputation included */
     int threads;
     int64_t samples; /* of a step, over all ranks */
-    bool by_formula; /* zero of 2 and 3, pipeline and tensor: computed, not run */
 } tutti__footprint;
 
 /* Fills it in. config: as read, with any device but a GPU. data: data sets that are open already; NULL: it opens them. Errors: those of
@@ -51,6 +50,14 @@ typedef struct tutti__footprint {
 tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_config *config,
                                    const tutti__parts *parts, const tutti__layout_of_ranks *layout,
                                    const tutti__session_data *data);
+
+/* copies.c: bytes that ranks copy of a checkpoint which they write in parts: rank 0, and the most of another; what of it is divided,
+ * by tutti__copy_of; the largest tensor. Of an opened, planned session after a step. */
+typedef struct tutti__footprint_parts {
+    size_t first, others, largest;
+    bool divided[3];
+} tutti__footprint_parts;
+tutti_status tutti__footprint_copies(const tutti__session *session, tutti__footprint_parts *parts);
 
 /* Resident memory of this process that is its own, pages that it shares with others counted in parts; 0: not known. */
 typedef struct tutti__resident {

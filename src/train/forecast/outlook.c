@@ -32,9 +32,13 @@ tutti_status tutti__layout_check(const tutti__layout_of_ranks *l, int64_t shards
             "%d ranks, or a pipeline and tensor whose product divides %d",
             l->pipeline, l->tensor, each, l->ranks, l->ranks < each ? each : l->ranks / each * each,
             (l->ranks / each + 1) * each, l->ranks);
-    if (each > 1)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "plan: pipeline and tensor of more than 1 are not in this version");
+    if (l->pipeline > 1)
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "plan: pipelines are not planned: what a stage holds depends on messages "
+            "of other ranks; leave pipeline out, and read peak_memory of a short run");
+    if (l->tensor > 1 && shards > 0)
+        return tutti__fail(TUTTI_ERR_ARG, "tensor: it cannot be used with shards; leave one out");
     if (shards > 0 && l->ranks > shards)
         return tutti__fail(TUTTI_ERR_ARG, "shards: a step has %lld, fewer than there are ranks, %d",
                            (long long)shards, l->ranks);
@@ -46,44 +50,24 @@ tutti_status tutti__layout_check(const tutti__layout_of_ranks *l, int64_t shards
     return TUTTI_OK;
 }
 
-bool tutti__layout_can_run(const tutti__layout_of_ranks *l)
+tutti__layout_of_ranks tutti__layout_of_data(const tutti__layout_of_ranks *l)
 {
-    int64_t low, high;
+    const int here = l->local_ranks / l->tensor;
 
-    return sscanf(tutti__key_table[TUTTI__KEY_OF_zero].limits, "%" SCNd64 " %" SCNd64, &low,
-                  &high) == 2 &&
-           l->zero <= high && l->pipeline == 1 && l->tensor == 1;
+    return (tutti__layout_of_ranks){.ranks = l->ranks / l->tensor,
+                                    .local_ranks = here > 0 ? here : 1};
 }
 
-/* ---- ZeRO-2 and 3, by formula --------------------------------------------------------------------------------------- */
-
-/* Replaces a part, and so much of the peaks. */
-static void replace(tutti__footprint *f, size_t *part, size_t bytes)
+tutti__layout_of_ranks tutti__layout_of_tensor(const tutti__layout_of_ranks *l)
 {
-    f->peak = f->peak - *part + bytes;
-    f->peak_off = f->peak_off - *part + bytes;
-    *part = bytes;
+    return (tutti__layout_of_ranks){
+        .ranks = l->tensor, .local_ranks = l->tensor < l->local_ranks ? l->tensor : l->local_ranks};
 }
 
-/* From ZeRO-1's. Whole at a time: two buckets, one in use and one on its way. */
-static void shard_further(tutti__footprint *f, const tutti__layout_of_ranks *l)
+/* The most that any rank takes. */
+static size_t most_of(const tutti__footprint *f)
 {
-    const size_t whole = l->ranks > 1 ? 2 * f->largest_bucket : 0, ranks = (size_t)l->ranks;
-
-    f->by_formula = true;
-    replace(f, &f->gradients, f->gradients / ranks + whole);
-    if (l->zero < 3)
-        return;
-    replace(f, &f->parameters, f->parameters / ranks + whole);
-    for (size_t i = 0; i < TUTTI__COUNT_OF(f->calls.of); i++) {
-        tutti__planned_call *call = &f->calls.of[i];
-
-        /* twice, before forward and before backward, instead of once after the update */
-        if (call->name && strcmp(call->name, "all_gather") == 0) {
-            call->n *= 2;
-            call->bytes *= 2;
-        }
-    }
+    return f->peak > f->peak_off ? f->peak : f->peak_off;
 }
 
 static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config *config,
@@ -91,14 +75,13 @@ static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config 
 {
     tutti__train_config c = *config;
 
-    c.zero = o->layout.zero > 1 ? 1 : o->layout.zero;
+    c.zero = o->layout.zero;
+    c.tensor = o->layout.tensor;
+    c.pipeline = o->layout.pipeline;
     c.recompute = o->recompute;
     c.batch_size = o->batch_size;
     c.grad_accumulation = o->grad_accumulation;
-    TUTTI_TRY(tutti__footprint_find(&o->f, &c, parts, &o->layout, ask->data));
-    if (o->layout.zero > 1)
-        shard_further(&o->f, &o->layout);
-    return TUTTI_OK;
+    return tutti__footprint_find(&o->f, &c, parts, &o->layout, ask->data);
 }
 
 /* ---- Computation ----------------------------------------------------------------------------------------------------- */
@@ -198,7 +181,7 @@ static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *c
     at_best = gflops > 0 ? o->f.flops / (gflops * 1e9 * o->f.threads) : 0;
     o->compute_from = "at least: the products' FLOPs at the cores' measured peak";
     o->compute_s = at_best;
-    if (at_best * STEPS > LONGEST_S || o->f.peak > available())
+    if (at_best * STEPS > LONGEST_S || o->f.peak > available() || o->layout.tensor > 1)
         return TUTTI_OK;
     o->compute_from = "measured: steps of one rank, alone on its share of the cores";
     return take_steps(o, config, parts, &o->compute_s);
@@ -209,16 +192,20 @@ static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *c
 /* Reductions run during backward, two thirds of the computation, but for the last bucket's; what is gathered waits. */
 static void find_time(tutti__outlook *o, const tutti__wire *wire)
 {
+    const tutti__layout_of_ranks data = tutti__layout_of_data(&o->layout),
+                                 tensor = tutti__layout_of_tensor(&o->layout);
     const double backward = o->compute_s * 2 / 3;
     double reduced = 0, other = 0, last;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(o->f.calls.of); i++) {
         const tutti__planned_call *call = &o->f.calls.of[i];
-        const double seconds = call->name ? tutti__wire_seconds(wire, call, &o->layout) : 0;
+        const double seconds = call->name ? tutti__wire_seconds(wire, call, &data) : 0;
         const bool reduces = call->name && (strcmp(call->name, "all_reduce") == 0 ||
                                             strcmp(call->name, "reduce_scatter") == 0);
 
         *(reduces ? &reduced : &other) += seconds;
+        call = &o->f.tensor_calls.of[i];
+        other += call->name ? tutti__wire_seconds(wire, call, &tensor) : 0;
     }
     last = o->f.n_buckets > 0 ? reduced / (double)o->f.n_buckets : 0;
     o->wire_s = reduced + other;
@@ -274,7 +261,7 @@ static tutti_status add_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t 
         o->batch_size = like->batch_size / n;
         o->grad_accumulation = like->grad_accumulation * n;
         TUTTI_TRY(try(o, config, parts, ask, per_flop, &can));
-        if (!can || o->f.peak > ask->limit)
+        if (!can || most_of(&o->f) > ask->limit)
             continue;
         ++*n_p;
         break;
@@ -286,17 +273,24 @@ tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], siz
                                     const tutti__train_config *config, const tutti__parts *parts,
                                     const tutti__outlook_ask *ask, const tutti__outlook *asked)
 {
-    const int stages = ask->layout.ranks > 1 ? 4 : 1;
+    const tutti__layout_of_ranks *l = &asked->layout;
 
     *n_p = 0;
-    for (int zero = 0; zero < stages; zero++)
-        for (int again = 0; again < 2; again++) {
-            tutti__outlook like = *asked;
+    for (int tensor = 1; tensor <= l->local_ranks && l->ranks % tensor == 0; tensor *= 2)
+        for (int zero = 0; zero < (l->ranks > tensor ? 4 : 1); zero++)
+            for (int again = 0; again < 2; again++) {
+                tutti__outlook like = *asked;
 
-            like.layout.zero = zero;
-            like.recompute = again;
-            TUTTI_TRY(add_fitting(fitting, n_p, config, parts, ask, &like));
-        }
+                if (tensor > 1 && config->shards > 0)
+                    continue;
+                like.layout.zero = zero;
+                like.layout.tensor = tensor;
+                like.recompute = again;
+                /* as many samples a step; of an odd number, more */
+                like.grad_accumulation =
+                    (asked->grad_accumulation * tensor + l->tensor - 1) / l->tensor;
+                TUTTI_TRY(add_fitting(fitting, n_p, config, parts, ask, &like));
+            }
     qsort(fitting, *n_p, sizeof *fitting, by_time);
     return TUTTI_OK;
 }
@@ -309,10 +303,13 @@ void tutti__outlook_flags(const tutti__outlook *o, const tutti__outlook *asked, 
     text[0] = '\0';
     if (o->layout.zero != asked->layout.zero)
         n += (size_t)snprintf(text, size, " --zero %d", o->layout.zero);
+    if (o->layout.tensor != asked->layout.tensor && n < size)
+        n += (size_t)snprintf(text + n, size - n, " --tensor %d", o->layout.tensor);
     if (o->recompute != asked->recompute && n < size)
         n += (size_t)snprintf(text + n, size - n, " --recompute %s",
                               o->recompute ? "true" : "false");
     if (o->batch_size != asked->batch_size && n < size)
-        snprintf(text + n, size - n, " --batch-size %lld --grad-accumulation %lld",
-                 (long long)o->batch_size, (long long)o->grad_accumulation);
+        n += (size_t)snprintf(text + n, size - n, " --batch-size %lld", (long long)o->batch_size);
+    if (o->grad_accumulation != asked->grad_accumulation && n < size)
+        snprintf(text + n, size - n, " --grad-accumulation %lld", (long long)o->grad_accumulation);
 }

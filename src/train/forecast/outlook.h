@@ -26,17 +26,18 @@ typedef struct tutti__outlook {
 /* ARG: the ranks do not make such a layout, with what would; UNSUPPORTED: what is not in this version. */
 tutti_status tutti__layout_check(const tutti__layout_of_ranks *layout, int64_t shards);
 
-/* Whether the keys of this version can ask for it. */
-bool tutti__layout_can_run(const tutti__layout_of_ranks *layout);
+/* Ranks with different samples, and ranks that divide layers, as layouts of their own. */
+tutti__layout_of_ranks tutti__layout_of_data(const tutti__layout_of_ranks *layout);
+tutti__layout_of_ranks tutti__layout_of_tensor(const tutti__layout_of_ranks *layout);
 
 /* Of one layout. seconds_per_flop: of the computation, by an outlook of the same model; 0: to be found. */
 tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *config,
                                  const tutti__parts *parts, const tutti__outlook_ask *ask,
                                  double seconds_per_flop);
 
-/* Those that fit ask->limit, cheapest first, at most `most`: ZeRO's stages, recomputation, and more batches per step that are as
- * much smaller. */
-enum { TUTTI__OUTLOOKS = 16 };
+/* Those that fit ask->limit, cheapest first, ZeRO's stages, recomputation, tensor parallel within a host, and more batches
+ * per step that are as much smaller. */
+enum { TUTTI__OUTLOOKS = 64 };
 tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
                                     const tutti__train_config *config, const tutti__parts *parts,
                                     const tutti__outlook_ask *ask, const tutti__outlook *asked);

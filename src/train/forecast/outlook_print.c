@@ -29,11 +29,11 @@ static void print_memory(FILE *out, const tutti__outlook *o)
         if (part(f, i) > 0)
             fprintf(out, "  %-22s %11.1f   %s\n", parts_of[i].label, (double)part(f, i) / MIB,
                     parts_of[i].help);
-    fprintf(out, "  %-22s %11.1f   the most at one time, in %s%s\n", "peak", (double)f->peak / MIB,
-            f->peak_when, f->by_formula ? "; ZeRO-2 and 3 by formula" : "");
-    if (f->peak_off < f->peak && o->layout.ranks > 1)
-        fprintf(out, "  %-22s %11.1f   which write no checkpoints\n", "peak of other ranks",
-                (double)f->peak_off / MIB);
+    fprintf(out, "  %-22s %11.1f   the most at one time, in %s\n", "peak", (double)f->peak / MIB,
+            f->peak_when);
+    if (f->peak_off != f->peak && o->layout.ranks > 1)
+        fprintf(out, "  %-22s %11.1f   which write less of a checkpoint, or more\n",
+                "peak of other ranks", (double)f->peak_off / MIB);
 }
 
 static void print_link(FILE *out, const char *name, const tutti__link_speed *l)
@@ -42,19 +42,30 @@ static void print_link(FILE *out, const char *name, const tutti__link_speed *l)
         fprintf(out, "  %-22s %11.2f GB/s, %.1f us a call (%s)\n", name, l->gbps, l->us, l->from);
 }
 
+static void print_table(FILE *out, const tutti__planned_calls *calls, const char *among,
+                        tutti__layout_of_ranks layout, const tutti__wire *wire)
+{
+    char name[48];
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(calls->of); i++) {
+        const tutti__planned_call *call = &calls->of[i];
+
+        if (!call->name || call->n == 0 || layout.ranks == 1)
+            continue;
+        snprintf(name, sizeof name, "%s%s", call->name, among);
+        fprintf(out, "  %-29s %9llu %10.2f %9.2f\n", name, (unsigned long long)call->n,
+                tutti__wire_sent(call, layout.ranks) / MIB,
+                1e3 * tutti__wire_seconds(wire, call, &layout));
+    }
+}
+
 static void print_calls(FILE *out, const tutti__outlook *o, const tutti__wire *wire)
 {
     if (o->layout.ranks == 1)
         return;
     fprintf(out, "\non the wire, of a rank and step     calls   MiB sent        ms\n");
-    for (size_t i = 0; i < TUTTI__COUNT_OF(o->f.calls.of); i++) {
-        const tutti__planned_call *call = &o->f.calls.of[i];
-
-        if (call->name && call->n > 0)
-            fprintf(out, "  %-29s %9llu %10.2f %9.2f\n", call->name, (unsigned long long)call->n,
-                    tutti__wire_sent(call, o->layout.ranks) / MIB,
-                    1e3 * tutti__wire_seconds(wire, call, &o->layout));
-    }
+    print_table(out, &o->f.calls, "", tutti__layout_of_data(&o->layout), wire);
+    print_table(out, &o->f.tensor_calls, " (tensor)", tutti__layout_of_tensor(&o->layout), wire);
     print_link(out, "link within a host", &wire->within);
     print_link(out, "link between hosts", &wire->between);
 }
@@ -75,28 +86,29 @@ void tutti__outlook_print(FILE *out, const tutti__outlook *o, const tutti__train
                           const tutti__wire *wire)
 {
     fprintf(out,
-            "%s, %lld parameters, %.2f GFLOP a step and rank; %d rank%s, %d a host, zero %d, %d "
-            "thread%s each; %lld samples a step\n",
-            config->model, (long long)o->f.elements, o->f.flops * 1e-9, o->layout.ranks,
-            tutti__s((uint64_t)o->layout.ranks), o->layout.local_ranks, o->layout.zero,
-            o->f.threads, tutti__s((uint64_t)o->f.threads), (long long)o->f.samples);
+            "%s, %lld parameters%s, %.2f GFLOP a step and rank; %d rank%s, %d a host, zero %d, "
+            "tensor %d, %d thread%s each; %lld samples a step\n",
+            config->model, (long long)o->f.elements, o->layout.tensor > 1 ? " of a rank" : "",
+            o->f.flops * 1e-9, o->layout.ranks, tutti__s((uint64_t)o->layout.ranks),
+            o->layout.local_ranks, o->layout.zero, o->layout.tensor, o->f.threads,
+            tutti__s((uint64_t)o->f.threads), (long long)o->f.samples);
     print_memory(out, o);
     print_calls(out, o, wire);
     print_time(out, o);
 }
 
-static json_t *calls_json(const tutti__outlook *o)
+static json_t *calls_json(const tutti__planned_calls *of, int ranks)
 {
     json_t *calls = json_object();
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(o->f.calls.of); i++) {
-        const tutti__planned_call *call = &o->f.calls.of[i];
+    for (size_t i = 0; i < TUTTI__COUNT_OF(of->of); i++) {
+        const tutti__planned_call *call = &of->of[i];
 
         if (call->name && call->n > 0)
             json_object_set_new(calls, call->name,
                                 json_pack("{s:I,s:I,s:I}", "calls", (json_int_t)call->n, "bytes",
                                           (json_int_t)call->bytes, "sent_bytes",
-                                          (json_int_t)tutti__wire_sent(call, o->layout.ranks)));
+                                          (json_int_t)tutti__wire_sent(call, ranks)));
     }
     return calls;
 }
@@ -108,13 +120,14 @@ json_t *tutti__outlook_json(const tutti__outlook *o, const tutti__train_config *
     for (size_t i = 0; i < TUTTI__COUNT_OF(parts_of); i++)
         json_object_set_new(memory, parts_of[i].label, json_integer((json_int_t)part(&o->f, i)));
     return json_pack(
-        "{s:s,s:I,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:s,s:b,s:o,s:f,s:f,s:s,s:f,s:f,s:f}",
+        "{s:s,s:I,s:i,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:s,s:o,s:o,s:f,s:f,s:s,s:f,s:f,s:f}",
         "model", config->model, "parameters", (json_int_t)o->f.elements, "ranks", o->layout.ranks,
-        "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "recompute", o->recompute,
-        "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
+        "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "tensor", o->layout.tensor,
+        "recompute", o->recompute, "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
         (json_int_t)o->grad_accumulation, "memory", memory, "planned_memory", (json_int_t)o->f.peak,
-        "planned_memory_of_others", (json_int_t)o->f.peak_off, "peak_when", o->f.peak_when,
-        "by_formula", o->f.by_formula, "wire", calls_json(o), "flops", o->f.flops, "compute_ms",
+        "planned_memory_of_others", (json_int_t)o->f.peak_off, "peak_when", o->f.peak_when, "wire",
+        calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks), "wire_of_tensor",
+        calls_json(&o->f.tensor_calls, o->layout.tensor), "flops", o->f.flops, "compute_ms",
         1e3 * o->compute_s, "compute_from", o->compute_from, "wire_ms", 1e3 * o->wire_s,
         "exposed_ms", 1e3 * o->exposed_s, "step_ms", 1e3 * o->step_s);
 }

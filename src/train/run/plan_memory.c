@@ -48,7 +48,9 @@ static room find_room(int local_ranks)
 /* Of a run by shards before there is a group: by its launcher. */
 static tutti__layout_of_ranks layout_of(const tutti__session *s)
 {
-    tutti__layout_of_ranks l = {.zero = (int)s->config->zero, .pipeline = 1, .tensor = 1};
+    tutti__layout_of_ranks l = {.zero = (int)s->config->zero,
+                                .pipeline = (int)s->config->pipeline,
+                                .tensor = (int)s->config->tensor};
     int64_t local = 0;
 
     l.ranks = s->group ? s->size : tutti__launcher_find().n_ranks;
@@ -93,12 +95,10 @@ static void propose(const tutti__train_run *run, const tutti__outlook_ask *ask,
 
     text[0] = '\0';
     if (fitting && tutti__outlook_fitting(fitting, &n, s->config, s->parts, ask, asked) == TUTTI_OK)
-        for (size_t i = 0; i < n && !*text; i++)
-            if (tutti__layout_can_run(&fitting[i].layout)) {
-                tutti__outlook_flags(&fitting[i], asked, flags, sizeof flags);
-                snprintf(text, size, ";%s would take %.0f MiB", flags,
-                         (double)fitting[i].f.peak / MIB);
-            }
+        if (n > 0) {
+            tutti__outlook_flags(&fitting[0], asked, flags, sizeof flags);
+            snprintf(text, size, ";%s would take %.0f MiB", flags, (double)fitting[0].f.peak / MIB);
+        }
     free(fitting);
 }
 
@@ -142,8 +142,8 @@ tutti_status tutti__run_plan_memory(tutti__train_run *run)
     tutti_status status;
     bool checks;
 
-    if (!can_plan(run))
-        return TUTTI_OK;
+    if (!can_plan(run) || tutti__layout_check(&o.layout, s->config->shards) != TUTTI_OK)
+        return tutti__fail_again(TUTTI_OK, "");
     TUTTI_TRY(tutti__env_choice(TUTTI__ENV_MEMORY_CHECK, names, TUTTI__COUNT_OF(names), &choice));
     checks = choice == 0;
     status = tutti__outlook_find(&o, s->config, s->parts, &ask, 0);

@@ -311,7 +311,8 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
 
 static tutti_status divide_layers(tutti__session *s, tutti_device device, tutti_model_opts *opts)
 {
-    if (device.kind != TUTTI_CPU || strcmp(s->config->device, "strict") == 0)
+    if ((device.kind != TUTTI_CPU && !tutti__is_planned(device)) ||
+        strcmp(s->config->device, "strict") == 0)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "tensor: layers can be divided among ranks on the CPU only; use "
                            "device=cpu or tensor=1");
