@@ -204,8 +204,9 @@ tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight)
 tutti_tensor *tutti__parallel_shared_input(tutti_tensor *x, const tutti_tensor *weight);
 /* What x was before either. */
 tutti_tensor *tutti__parallel_original(tutti_tensor *x);
-/* A parameter that every rank has, for its rows of the tokens: its gradient is the sum over the ranks. */
-tutti_tensor *tutti__parallel_weight(tutti_tensor *weight);
+/* A parameter that every rank has, for its rows of the tokens: its gradient is the sum over the ranks. `weight`: its layer's, or it
+ * itself; of a layer without a rule, all ranks compute the same, and so have the gradient. */
+tutti_tensor *tutti__parallel_weight(tutti_tensor *parameter, const tutti_tensor *weight);
 tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight);
 tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
                                      const tutti_tensor *weight);

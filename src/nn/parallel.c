@@ -294,13 +294,20 @@ tutti_tensor *tutti_parallel_dropout(tutti_module *m, tutti_tensor *x, float p)
     return tutti__dropout_of_part(x, p, begin * width);
 }
 
-tutti_tensor *tutti__parallel_weight(tutti_tensor *weight)
+/* Whether a rule names the layer of a weight: layers of rows are all in the plan, others have whole inputs. */
+static bool is_planned(const tutti_tensor *weight)
 {
-    const tutti__state *state = weight && weight->parameter ? tutti__state_of(weight) : NULL;
+    return weight && weight->parameter && tutti__state_of(weight)->how != 0;
+}
 
-    return state && state->split.count == 0 && has_rows(parallel_of(state))
-               ? tutti__peers_copy(weight, peers_of(state))
-               : weight;
+tutti_tensor *tutti__parallel_weight(tutti_tensor *parameter, const tutti_tensor *weight)
+{
+    const tutti__state *state =
+        parameter && parameter->parameter ? tutti__state_of(parameter) : NULL;
+
+    return state && state->split.count == 0 && has_rows(parallel_of(state)) && is_planned(weight)
+               ? tutti__peers_copy(parameter, peers_of(state))
+               : parameter;
 }
 
 /* x for a product whose results are divided. */
@@ -346,7 +353,7 @@ tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
     if (!state || state->how != TUTTI_PARALLEL_ROWS)
         return y;
     return has_rows(parallel_of(state))
-               ? tutti__tokens_sum(y, tutti__parallel_weight(bias), peers_of(state))
+               ? tutti__tokens_sum(y, tutti__parallel_weight(bias, weight), peers_of(state))
                : tutti__peers_sum(y, bias, peers_of(state));
 }
 

@@ -246,7 +246,8 @@ static void a_divided_model_computes_what_the_whole_does(void **state)
          .ffn = 100,
          .lora = true,
          .tokens = true},
-        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f, .tokens = true}};
+        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f, .tokens = true},
+        {.model = "vit", .heads = 12, .hidden = 48, .lora = true, .tokens = true}};
 
     (void)state;
     for (size_t i = 0; i < sizeof image / sizeof *image; i++)
