@@ -132,7 +132,7 @@ typedef struct tutti_pipeline_step {
  * divided among micro-batches by their sizes, after tutti_module_zero_grad; averages them by the DDP. The same bits as accumulation:
  * between two micro-batches what was added up is multiplied by the ratio of their sizes, and at the end by the last one's part of
  * all. Errors: the first cause, on all ranks; a rank that waits for another names the stage and the micro-batch. The group is dead
- * afterwards. */
+ * afterwards, and the DDP's. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_run(tutti_pipeline *pipeline,
                                                           const tutti_pipeline_step *step);
 /* Within a step (tutti_step_opts.eval, or no_grad) that all ranks have open: *y_p is the model's output on the rank with the last stage,

@@ -396,13 +396,15 @@ static tutti_status run(tutti_pipeline *p)
     return scale_to_mean(p);
 }
 
-/* Nobody waits for this rank any more, and it for nobody. */
+/* Nobody waits for this rank any more, and it for nobody: in neither group, since those of the one do not hear of the other's end. */
 static void abandon(tutti_pipeline *p, tutti_status status)
 {
     char cause[2048];
 
     snprintf(cause, sizeof cause, "%s", tutti_last_error());
-    tutti__abort_peers(p->group, status, cause);
+    tutti__group_abort_with(p->group, status, cause);
+    if (p->ddp)
+        tutti__group_abort_with(p->ddp->group, status, cause);
     for (size_t i = 0; i < p->n_slots; i++)
         tutti__slot_abandon(p, p->slots[i]);
     tutti__message_drop(&p->shared.rows[0]);

@@ -192,6 +192,50 @@ static void a_rank_that_dies(void **state)
     assert_int_equal(results[0], 0);
 }
 
+/* ---- A failure in one of two pipelines --------------------------------------------------------------------------- */
+
+/* Pipelines of two ranks, side by side on two, whose gradients DDP averages. */
+static int fails_beside_another(tutti_group *world, void *arg)
+{
+    const tutti_mesh_dimension dimensions[] = {{.name = "pipeline"}, {.name = "data", .size = 2}};
+    static _Thread_local float x[N * SIDE * SIDE];
+    failing f = {.how = EMPTY};
+    tutti_array arrays[MICRO_BATCHES];
+    tutti_pipeline_step step = {
+        .micro_batches = MICRO_BATCHES, .x = arrays, .loss = loss, .self = &f};
+    tutti_mesh *mesh;
+    tutti_pipeline *p;
+    tutti_ddp *ddp;
+
+    (void)arg;
+    for (int m = 0; m < MICRO_BATCHES; m++)
+        arrays[m] = (tutti_array){x, TUTTI_SHAPE(N, 1, SIDE, SIDE), TUTTI_F32};
+    CHECK_OK(tutti_mesh_new(&mesh, world, dimensions, 2));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(tutti_group_set_timeout(tutti_mesh_group(mesh, dimensions[i].name), 20000));
+    CHECK_OK(tutti_ctx_new(&f.cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_pipeline_new(&p, f.cx, tutti_mesh_group(mesh, "pipeline"), "mlp", &OPTS, NULL));
+    CHECK_OK(tutti_ddp_new(&ddp, tutti_model_module(tutti_pipeline_model(p)),
+                           tutti_mesh_group(mesh, "data"), NULL));
+    tutti_pipeline_set_ddp(p, ddp);
+    CHECK_OK(tutti_pipeline_run(p, &step));
+    f.how = tutti_mesh_rank(mesh, "data") == 1 ? BAD_LABEL : EMPTY;
+    CHECK(tutti_pipeline_run(p, &step) != TUTTI_OK);
+    CHECK_TEXT(tutti_last_error(), "the label of row 1 is 5");
+    CHECK_OK(tutti_barrier(world, NULL)); /* nobody learns of it from a rank that leaves */
+    tutti_ddp_free(ddp);
+    tutti_pipeline_free(p);
+    tutti_ctx_free(f.cx);
+    tutti_mesh_free(mesh);
+    return 0;
+}
+
+static void a_rank_that_fails_beside_another(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_threads(4, fails_beside_another, NULL), 0);
+}
+
 /* ---- A rank that hangs ------------------------------------------------------------------------------------------ */
 
 static tutti_tensor *slow_loss(void *self, int m, tutti_tensor *output)
@@ -238,6 +282,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_one),
         cmocka_unit_test(a_rank_that_fails),
         cmocka_unit_test(a_rank_that_dies),
+        cmocka_unit_test(a_rank_that_fails_beside_another),
         cmocka_unit_test(a_rank_that_hangs),
     };
 
