@@ -141,7 +141,8 @@ typedef struct tutti_parallel_rule {
 /* Divides layers that are made below the root from now on: call it right after tutti_module_init. Each rank then holds only its parts, whose
  * initial values are those of the whole; sizes that are not divisible are divided as by torch.chunk. `peers` outlives the root's
  * last step. peers NULL or of size 1: nothing is divided. For groups: tutti_parallelize (ddp.h). Rules are copied; of several that name a
- * parameter, the first counts. CPU only. Errors: ARG for a rule that is none; STATE if the module has parameters already. */
+ * parameter, the first counts. CPU only. A failure of one rank's forward or backward kills
+ * the group (tutti_peers.abort). Errors: ARG for a rule that is none; STATE if the module has parameters already. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_parallelize(tutti_module *root,
                                                                 const tutti_peers *peers,
                                                                 const tutti_parallel_rule *rules,

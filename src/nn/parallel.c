@@ -18,6 +18,7 @@ typedef struct kept_rule {
 } kept_rule;
 
 struct tutti__parallel {
+    tutti_ctx *cx;
     tutti_peers peers;
     bool tokens;       /* a rule divides tokens */
     tutti_shape whole; /* of the tokens that are divided; n 0: none are */
@@ -31,6 +32,8 @@ void tutti__parallel_free(struct tutti__parallel *parallel)
 {
     for (size_t i = 0; parallel && i < parallel->n; i++)
         free(parallel->rules[i].name);
+    if (parallel && parallel->cx && parallel->cx->peers == &parallel->peers)
+        parallel->cx->peers = NULL;
     free(parallel);
 }
 
@@ -93,13 +96,15 @@ tutti_status tutti_module_parallelize(tutti_module *root, const tutti_peers *pee
         return TUTTI_ERR_MEMORY;
     parallel->peers = *peers;
     status = keep_rules(parallel, rules, n);
-    if (status == TUTTI_OK)
-        root->root->parallel = parallel;
-    if (status == TUTTI_OK)
-        root->root->norm_peers = *peers;
-    else
+    if (status != TUTTI_OK) {
         tutti__parallel_free(parallel);
-    return status;
+        return status;
+    }
+    parallel->cx = tutti_module_ctx(root);
+    parallel->cx->peers = &parallel->peers;
+    root->root->parallel = parallel;
+    root->root->norm_peers = *peers;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__parallel_check(const tutti_module *root)
@@ -361,6 +366,7 @@ tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutt
 {
     const tutti__state *state = divided(weight);
     tutti__divided_classes *classes;
+    tutti_tensor *y;
 
     if (!state || !x)
         return tutti__lazy_linear(x, weight, bias, NULL);
@@ -368,7 +374,10 @@ tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutt
     if (!classes)
         return tutti__poisoned(x->cx, TUTTI_ERR_MEMORY);
     *classes = (tutti__divided_classes){peers_of(state), state->split.whole};
-    return tutti__lazy_linear(tutti__parallel_shared_input(x, weight), weight, bias, classes);
+    y = tutti__lazy_linear(tutti__parallel_shared_input(x, weight), weight, bias, classes);
+    if (tutti_tensor_status(y) != TUTTI_OK) /* others exchange what the loss takes of them */
+        tutti__tell_peers(x->cx, tutti_tensor_status(y));
+    return y;
 }
 
 int tutti__parallel_heads(tutti_module *m, const tutti_tensor *weight, const char *what, int heads,

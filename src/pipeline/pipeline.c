@@ -405,6 +405,7 @@ static void abandon(tutti_pipeline *p, tutti_status status)
     tutti__group_abort_with(p->group, status, cause);
     if (p->ddp)
         tutti__group_abort_with(p->ddp->group, status, cause);
+    tutti__tell_peers(p->cx, status);
     for (size_t i = 0; i < p->n_slots; i++)
         tutti__slot_abandon(p, p->slots[i]);
     tutti__message_drop(&p->shared.rows[0]);
