@@ -76,8 +76,10 @@ struct tutti_pipeline {
     /* of the step that runs */
     const tutti_pipeline_step *step;
     const tutti_pipeline_table *table;
-    uint64_t before; /* steps of the context */
-    uint64_t steps;  /* done */
+    uint64_t before;    /* steps of the context */
+    size_t averaging;   /* the action in which gradients are averaged; SIZE_MAX: after all */
+    uint64_t steps;     /* done */
+    uint64_t evaluated; /* 1 + serial of the last step with a tutti_pipeline_forward */
 };
 
 static inline int tutti__stage_of(const tutti_pipeline *p, int chunk)
