@@ -128,7 +128,9 @@ TUTTI_API void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers)
 typedef enum tutti_parallel {
     TUTTI_PARALLEL_COLUMNS = 1, /* a linear layer's outputs, with their biases */
     TUTTI_PARALLEL_ROWS, /* a linear layer's inputs; every rank has its bias, which is added once */
-    TUTTI_PARALLEL_VOCABULARY, /* an embedding's rows, or the outputs of a language model's head */
+    /* An embedding's rows, or the outputs of a language model's head, the logits, of which tutti_cross_entropy takes each rank's part.
+     * Whatever else reads them (tutti_tensor_read, other operations) gathers them: all ranks must do it, at the same place. */
+    TUTTI_PARALLEL_VOCABULARY,
     TUTTI_PARALLEL_TOKENS /* a norm, of which each rank computes a part of the tokens (sequence parallel); all have its weights */
 } tutti_parallel;
 typedef struct tutti_parallel_rule {

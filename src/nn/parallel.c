@@ -204,27 +204,36 @@ int64_t tutti__whole_count(const tutti__state *state)
                : n / state->tensor->shape.d[state->split.dim] * state->split.whole;
 }
 
+/*     whole   [outer, parts, each, inner]       one run of the part for each (outer, part):
+ *     part    [outer, parts, own,  inner]       own * inner */
+tutti__split_places tutti__split_find(int dim, int parts, int index, int count, tutti_shape whole)
+{
+    int64_t outer = parts, inner = 1, begin, each, own;
+
+    if (count == 0)
+        return (tutti__split_places){.run = tutti_shape_count(whole), .n = 1};
+    for (int i = 0; i < dim; i++)
+        outer *= whole.d[i];
+    for (int i = dim + 1; i < whole.n; i++)
+        inner *= whole.d[i];
+    each = whole.d[dim] / parts;
+    own = tutti__chunk(each, count, index, &begin);
+    return (tutti__split_places){
+        .run = own * inner, .first = begin * inner, .stride = each * inner, .n = outer};
+}
+
 void tutti__split_runs(const tutti__state *state,
                        void (*part)(void *arg, int64_t first, int64_t n, int64_t at), void *arg)
 {
-    const tutti_shape shape = state->tensor->shape;
     const tutti__parameter_split *s = &state->split;
-    int64_t outer = 1, inner = 1, begin, each, n;
+    tutti_shape whole = state->tensor->shape;
+    tutti__split_places at;
 
-    if (s->count == 0) {
-        part(arg, 0, tutti_shape_count(shape), 0);
-        return;
-    }
-    for (int i = 0; i < s->dim; i++)
-        outer *= shape.d[i];
-    for (int i = s->dim + 1; i < shape.n; i++)
-        inner *= shape.d[i];
-    each = s->whole / s->parts;
-    n = tutti__chunk(each, s->count, s->index, &begin);
-    for (int64_t i = 0; i < outer; i++)
-        for (int64_t k = 0; k < s->parts; k++)
-            part(arg, (i * s->whole + k * each + begin) * inner, n * inner,
-                 (i * s->parts + k) * n * inner);
+    if (s->count > 0)
+        whole.d[s->dim] = s->whole;
+    at = tutti__split_find(s->dim, s->parts, s->index, s->count, whole);
+    for (int64_t k = 0; k < at.n; k++)
+        part(arg, at.first + k * at.stride, at.run, k * at.run);
 }
 
 static const tutti__state *divided(const tutti_tensor *parameter)

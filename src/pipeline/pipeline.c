@@ -205,7 +205,7 @@ static tutti_status null_result(const tutti_pipeline *p, const tutti__micro_batc
 /* In the slot's step. */
 static tutti_status compute_forward(tutti_pipeline *p, tutti__micro_batch *slot)
 {
-    const tutti__chunk *c = &p->chunk[slot->chunk];
+    const tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_tensor *y;
 
     slot->x = c->stage == 0 ? tutti_input(p->cx, p->step->x[slot->micro_batch])
@@ -253,7 +253,7 @@ static tutti_status forward(tutti_pipeline *p, const tutti_pipeline_action *a)
 static tutti_status compute_backward(tutti_pipeline *p, tutti__micro_batch *slot,
                                      bool weights_later)
 {
-    const tutti__chunk *c = &p->chunk[slot->chunk];
+    const tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_tensor *dy = NULL;
 
     if (!is_last_stage(p, slot)) {
@@ -286,7 +286,7 @@ static size_t find_averaging(const tutti_pipeline *p)
 
 static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, size_t at)
 {
-    const tutti__chunk *c = &p->chunk[a->chunk];
+    const tutti__own_stage *c = &p->chunk[a->chunk];
     tutti__micro_batch *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
     const bool weights_later = a->pass == TUTTI_PIPELINE_INPUT;
     tutti_status status;
@@ -311,7 +311,7 @@ static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, 
 
 static tutti_status weights(tutti_pipeline *p, const tutti_pipeline_action *a)
 {
-    const tutti__chunk *c = &p->chunk[a->chunk];
+    const tutti__own_stage *c = &p->chunk[a->chunk];
     tutti__micro_batch *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
     const uint64_t begin_ns = tutti__now_ns();
     tutti_status status;
@@ -475,7 +475,7 @@ tutti_status tutti_pipeline_run(tutti_pipeline *p, const tutti_pipeline_step *st
 static tutti_status forward_all(tutti_pipeline *p, tutti_array x, tutti_tensor **y_p)
 {
     for (int c = 0; c < p->chunks; c++) {
-        tutti__chunk *chunk = &p->chunk[c];
+        tutti__own_stage *chunk = &p->chunk[c];
         tutti_tensor *t, *y;
 
         if (chunk->stage == 0)
