@@ -128,7 +128,9 @@ TUTTI_API void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers)
 typedef enum tutti_parallel {
     TUTTI_PARALLEL_COLUMNS = 1, /* a linear layer's outputs, with their biases */
     TUTTI_PARALLEL_ROWS, /* a linear layer's inputs; every rank has its bias, which is added once */
-    TUTTI_PARALLEL_VOCABULARY, /* an embedding's rows, or the outputs of a language model's head */
+    /* An embedding's rows, or the outputs of a language model's head, the logits, of which tutti_cross_entropy takes each rank's part.
+     * Whatever else reads them (tutti_tensor_read, other operations) gathers them: all ranks must do it, at the same place. */
+    TUTTI_PARALLEL_VOCABULARY,
     TUTTI_PARALLEL_TOKENS /* a norm, of which each rank computes a part of the tokens (sequence parallel); all have its weights */
 } tutti_parallel;
 typedef struct tutti_parallel_rule {
@@ -141,7 +143,8 @@ typedef struct tutti_parallel_rule {
 /* Divides layers that are made below the root from now on: call it right after tutti_module_init. Each rank then holds only its parts, whose
  * initial values are those of the whole; sizes that are not divisible are divided as by torch.chunk. `peers` outlives the root's
  * last step. peers NULL or of size 1: nothing is divided. For groups: tutti_parallelize (ddp.h). Rules are copied; of several that name a
- * parameter, the first counts. CPU only. Errors: ARG for a rule that is none; STATE if the module has parameters already. */
+ * parameter, the first counts. CPU only. A failure of one rank's forward or backward kills
+ * the group (tutti_peers.abort). Errors: ARG for a rule that is none; STATE if the module has parameters already. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_parallelize(tutti_module *root,
                                                                 const tutti_peers *peers,
                                                                 const tutti_parallel_rule *rules,

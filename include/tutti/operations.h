@@ -369,7 +369,7 @@ TUTTI_API tutti_tensor *tutti_interpolate(tutti_tensor *x, tutti_interpolate_opt
 
 /* ---- Normalisation -------------------------------------------------------------------------- */
 
-/* The ranks that an operation computes with: two functions that exchange floats, made from a group by tutti_group_peers
+/* The ranks that an operation computes with: functions that exchange floats, made from a group by tutti_group_peers
  * (ddp.h). Both block; all ranks call them in the same order. */
 typedef struct tutti_peers {
     void *self;
@@ -380,7 +380,10 @@ typedef struct tutti_peers {
     tutti_status (*sum)(void *self, float *values, size_t n);
     /* own (n) = values number rank, of n each, of the sum of all ranks' (size x n), which may be written; NULL: by sum */
     tutti_status (*reduce_scatter)(void *self, float *values, size_t n, float *own);
-    uint64_t reserved[3]; /* zero */
+    /* This rank has failed and calls nothing any more: calls of the others fail with `why`. Of layers divided among ranks; NULL: the
+     * others wait for as long as they do. */
+    void (*abort)(void *self, tutti_status status, const char *why);
+    uint64_t reserved[2]; /* zero */
 } tutti_peers;
 
 typedef struct tutti_batch_norm2d_args {

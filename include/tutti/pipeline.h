@@ -55,7 +55,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_table_new(tutti_pipeline_t
  * computations only can be read. FORMAT with line and action; not checked yet. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_table_read(tutti_pipeline_table **table_p,
                                                                  const char *text);
-TUTTI_API void tutti_pipeline_table_free(tutti_pipeline_table *schedule);
+/* Of the two above, not of a program's own tables. NULL is fine. */
+TUTTI_API void tutti_pipeline_table_free(tutti_pipeline_table *table);
 
 typedef struct tutti_pipeline_facts {
     /* Most micro-batches, of all its chunks, of which a rank keeps activations: from forward to the end of backward, or of
@@ -75,9 +76,9 @@ typedef struct tutti_pipeline_times {
 /* That every stage has every micro-batch's passes once; that it gets what it needs if ranks do their lists in order and wait only for
  * what they receive; that the passes of each stage are in the order of micro-batches. FORMAT with the first action that is
  * wrong. times, facts_p: may be NULL. */
-TUTTI_API TUTTI_NODISCARD tutti_status
-tutti_pipeline_table_check(const tutti_pipeline_table *schedule, const tutti_pipeline_times *times,
-                           tutti_pipeline_facts *facts_p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_table_check(const tutti_pipeline_table *table,
+                                                                  const tutti_pipeline_times *times,
+                                                                  tutti_pipeline_facts *facts_p);
 
 /* ---- A pipeline -------------------------------------------------------------------------------------------- */
 
@@ -86,7 +87,7 @@ typedef struct tutti_pipeline tutti_pipeline;
 /* Zero means default. */
 typedef struct tutti_pipeline_opts {
     tutti_pipeline_kind kind;
-    int chunks; /* stages of each rank: of interleaved schedules; 0: 2 there, else 1 */
+    int chunks; /* stages of each of several ranks: of interleaved schedules; 0: 2 there, else 1 */
     /* Actions of the program's own, instead of the kind's: for as many ranks and micro-batches. Borrowed. */
     const tutti_pipeline_table *table;
     /* The first block of each stage but the first one, separated by commas: "h.4,h.8". NULL or "": stages of about equal cost,
@@ -129,13 +130,13 @@ typedef struct tutti_pipeline_step {
 } tutti_pipeline_step;
 
 /* Forward and backward of all micro-batches: adds to the gradients of this rank's parameters those of the mean loss over all samples,
- * divided among micro-batches by their sizes, after tutti_module_zero_grad; averages them by the DDP. The same bits as accumulation:
- * between two micro-batches what was added up is multiplied by the ratio of their sizes, and at the end by the last one's part of
+ * divided among micro-batches by their sizes, after tutti_module_zero_grad; averages them by the DDP. Ranks of its group have as many micro-batches, of the same
+ * sizes (MISMATCH). The same bits as accumulation: between two micro-batches what was added up is multiplied by the ratio of their sizes, and at the end by the last one's part of
  * all. Errors: the first cause, on all ranks; a rank that waits for another names the stage and the micro-batch. The group is dead
- * afterwards. */
+ * afterwards, and the DDP's. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_run(tutti_pipeline *pipeline,
                                                           const tutti_pipeline_step *step);
-/* Within a step (tutti_step_opts.eval, or no_grad) that all ranks have open: *y_p is the model's output on the rank with the last stage,
+/* Within a step (tutti_step_opts.eval, or no_grad) that all ranks have open, once (STATE): *y_p is the model's output on the rank with the last stage,
  * NULL on others. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_forward(tutti_pipeline *pipeline,
                                                               tutti_array x, tutti_tensor **y_p);

@@ -400,12 +400,14 @@ static tutti_status run(tutti_ctx *cx, tutti_tensor *y, tutti_tensor *dy, bool w
     return scan(cx);
 }
 
-/* Calls the listener's end; an earlier failure's message stays the thread's. */
+/* Tells other ranks of a failure, and calls the listener's end; an earlier failure's message stays the thread's. */
 static tutti_status end(const tutti_ctx *cx, tutti_status status)
 {
     char cause[2048];
     tutti_status ended;
 
+    if (status != TUTTI_OK)
+        tutti__tell_peers(cx, status);
     if (!cx->listener.end)
         return status;
     strncpy(cause, tutti_last_error(), sizeof cause - 1);

@@ -1,6 +1,8 @@
 /* peers.c -- the tutti_peers of a group.   SPDX-License-Identifier: MIT */
 #include "ddp/ddp.h"
 
+#include "comm/comm.h"
+
 static tutti_status all_gather(void *self, const float *values, size_t n, float *all)
 {
     tutti_group *group = self;
@@ -23,6 +25,11 @@ static tutti_status reduce_scatter(void *self, float *values, size_t n, float *o
         TUTTI_BUF(own, n, TUTTI_F32), TUTTI_SUM, NULL);
 }
 
+static void end(void *self, tutti_status status, const char *why)
+{
+    tutti__group_abort_with(self, status, why);
+}
+
 tutti_peers tutti_group_peers(tutti_group *group)
 {
     if (!group)
@@ -32,7 +39,8 @@ tutti_peers tutti_group_peers(tutti_group *group)
                          .size = tutti_group_size(group),
                          .all_gather = all_gather,
                          .sum = sum,
-                         .reduce_scatter = reduce_scatter};
+                         .reduce_scatter = reduce_scatter,
+                         .abort = end};
 }
 
 void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group)

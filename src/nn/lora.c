@@ -40,11 +40,11 @@ tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_t
         return y;
     x = tutti__parallel_original(x); /* B, not A, is divided as the columns of the weight are */
     low = tutti_functional_linear(l->dropout > 0 ? tutti_dropout(x, l->dropout) : x,
-                                  tutti__parallel_weight(l->a), NULL);
+                                  tutti__parallel_weight(l->a, weight), NULL);
     low = tutti__parallel_output(low, NULL, l->a);
     low = l->scale == 1 ? low : tutti_scale(low, l->scale);
     low = tutti__parallel_shared_input(low, l->b);
-    return tutti_add(y, tutti_functional_linear(low, tutti__parallel_weight(l->b), NULL));
+    return tutti_add(y, tutti_functional_linear(low, tutti__parallel_weight(l->b, weight), NULL));
 }
 
 /* ---- Which layers ------------------------------------------------------------------------------------ */

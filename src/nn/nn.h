@@ -193,6 +193,14 @@ tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__di
                            tutti_shape *shape_p);
 /* Elements of the whole parameter or buffer. */
 int64_t tutti__whole_count(const tutti__state *state);
+/* Where a part of a divided tensor is in the whole one: runs of elements that are neighbours in both; count 0: all of it. */
+typedef struct tutti__split_places {
+    int64_t run;    /* elements of a run */
+    int64_t first;  /* of the first run in the whole tensor */
+    int64_t stride; /* from run to run */
+    int64_t n;
+} tutti__split_places;
+tutti__split_places tutti__split_find(int dim, int parts, int index, int count, tutti_shape whole);
 /* Calls part(arg, first, n, at) for each run of elements of the whole, row-major: n from `first` on, which are those from `at` on here. */
 void tutti__split_runs(const tutti__state *state,
                        void (*part)(void *arg, int64_t first, int64_t n, int64_t at), void *arg);
@@ -207,8 +215,9 @@ tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight)
 tutti_tensor *tutti__parallel_shared_input(tutti_tensor *x, const tutti_tensor *weight);
 /* What x was before either. */
 tutti_tensor *tutti__parallel_original(tutti_tensor *x);
-/* A parameter that every rank has, for its rows of the tokens: its gradient is the sum over the ranks. */
-tutti_tensor *tutti__parallel_weight(tutti_tensor *weight);
+/* A parameter that every rank has, for its rows of the tokens: its gradient is the sum over the ranks. `weight`: its layer's, or it
+ * itself; of a layer without a rule, all ranks compute the same, and so have the gradient. */
+tutti_tensor *tutti__parallel_weight(tutti_tensor *parameter, const tutti_tensor *weight);
 tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight);
 tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
                                      const tutti_tensor *weight);

@@ -4,10 +4,7 @@
 /* For this rank's part of the tokens, if a plan says so. */
 static tutti_tensor *weight_of(tutti_tensor *weight)
 {
-    const bool of_tokens =
-        weight && weight->parameter && tutti__state_of(weight)->how == TUTTI_PARALLEL_TOKENS;
-
-    return of_tokens ? tutti__parallel_weight(weight) : weight;
+    return tutti__parallel_weight(weight, weight);
 }
 
 static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)

@@ -18,6 +18,7 @@ typedef struct kept_rule {
 } kept_rule;
 
 struct tutti__parallel {
+    tutti_ctx *cx;
     tutti_peers peers;
     bool tokens;       /* a rule divides tokens */
     tutti_shape whole; /* of the tokens that are divided; n 0: none are */
@@ -31,6 +32,8 @@ void tutti__parallel_free(struct tutti__parallel *parallel)
 {
     for (size_t i = 0; parallel && i < parallel->n; i++)
         free(parallel->rules[i].name);
+    if (parallel && parallel->cx && parallel->cx->peers == &parallel->peers)
+        parallel->cx->peers = NULL;
     free(parallel);
 }
 
@@ -93,13 +96,15 @@ tutti_status tutti_module_parallelize(tutti_module *root, const tutti_peers *pee
         return TUTTI_ERR_MEMORY;
     parallel->peers = *peers;
     status = keep_rules(parallel, rules, n);
-    if (status == TUTTI_OK)
-        root->root->parallel = parallel;
-    if (status == TUTTI_OK)
-        root->root->norm_peers = *peers;
-    else
+    if (status != TUTTI_OK) {
         tutti__parallel_free(parallel);
-    return status;
+        return status;
+    }
+    parallel->cx = tutti_module_ctx(root);
+    parallel->cx->peers = &parallel->peers;
+    root->root->parallel = parallel;
+    root->root->norm_peers = *peers;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__parallel_check(const tutti_module *root)
@@ -199,27 +204,36 @@ int64_t tutti__whole_count(const tutti__state *state)
                : n / state->tensor->shape.d[state->split.dim] * state->split.whole;
 }
 
+/*     whole   [outer, parts, each, inner]       one run of the part for each (outer, part):
+ *     part    [outer, parts, own,  inner]       own * inner */
+tutti__split_places tutti__split_find(int dim, int parts, int index, int count, tutti_shape whole)
+{
+    int64_t outer = parts, inner = 1, begin, each, own;
+
+    if (count == 0)
+        return (tutti__split_places){.run = tutti_shape_count(whole), .n = 1};
+    for (int i = 0; i < dim; i++)
+        outer *= whole.d[i];
+    for (int i = dim + 1; i < whole.n; i++)
+        inner *= whole.d[i];
+    each = whole.d[dim] / parts;
+    own = tutti__chunk(each, count, index, &begin);
+    return (tutti__split_places){
+        .run = own * inner, .first = begin * inner, .stride = each * inner, .n = outer};
+}
+
 void tutti__split_runs(const tutti__state *state,
                        void (*part)(void *arg, int64_t first, int64_t n, int64_t at), void *arg)
 {
-    const tutti_shape shape = state->tensor->shape;
     const tutti__parameter_split *s = &state->split;
-    int64_t outer = 1, inner = 1, begin, each, n;
+    tutti_shape whole = state->tensor->shape;
+    tutti__split_places at;
 
-    if (s->count == 0) {
-        part(arg, 0, tutti_shape_count(shape), 0);
-        return;
-    }
-    for (int i = 0; i < s->dim; i++)
-        outer *= shape.d[i];
-    for (int i = s->dim + 1; i < shape.n; i++)
-        inner *= shape.d[i];
-    each = s->whole / s->parts;
-    n = tutti__chunk(each, s->count, s->index, &begin);
-    for (int64_t i = 0; i < outer; i++)
-        for (int64_t k = 0; k < s->parts; k++)
-            part(arg, (i * s->whole + k * each + begin) * inner, n * inner,
-                 (i * s->parts + k) * n * inner);
+    if (s->count > 0)
+        whole.d[s->dim] = s->whole;
+    at = tutti__split_find(s->dim, s->parts, s->index, s->count, whole);
+    for (int64_t k = 0; k < at.n; k++)
+        part(arg, at.first + k * at.stride, at.run, k * at.run);
 }
 
 static const tutti__state *divided(const tutti_tensor *parameter)
@@ -294,13 +308,20 @@ tutti_tensor *tutti_parallel_dropout(tutti_module *m, tutti_tensor *x, float p)
     return tutti__dropout_of_part(x, p, begin * width);
 }
 
-tutti_tensor *tutti__parallel_weight(tutti_tensor *weight)
+/* Whether a rule names the layer of a weight: layers of rows are all in the plan, others have whole inputs. */
+static bool is_planned(const tutti_tensor *weight)
 {
-    const tutti__state *state = weight && weight->parameter ? tutti__state_of(weight) : NULL;
+    return weight && weight->parameter && tutti__state_of(weight)->how != 0;
+}
 
-    return state && state->split.count == 0 && has_rows(parallel_of(state))
-               ? tutti__peers_copy(weight, peers_of(state))
-               : weight;
+tutti_tensor *tutti__parallel_weight(tutti_tensor *parameter, const tutti_tensor *weight)
+{
+    const tutti__state *state =
+        parameter && parameter->parameter ? tutti__state_of(parameter) : NULL;
+
+    return state && state->split.count == 0 && has_rows(parallel_of(state)) && is_planned(weight)
+               ? tutti__peers_copy(parameter, peers_of(state))
+               : parameter;
 }
 
 /* x for a product whose results are divided. */
@@ -346,7 +367,7 @@ tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
     if (!state || state->how != TUTTI_PARALLEL_ROWS)
         return y;
     return has_rows(parallel_of(state))
-               ? tutti__tokens_sum(y, tutti__parallel_weight(bias), peers_of(state))
+               ? tutti__tokens_sum(y, tutti__parallel_weight(bias, weight), peers_of(state))
                : tutti__peers_sum(y, bias, peers_of(state));
 }
 
@@ -354,6 +375,7 @@ tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutt
 {
     const tutti__state *state = divided(weight);
     tutti__divided_classes *classes;
+    tutti_tensor *y;
 
     if (!state || !x)
         return tutti__lazy_linear(x, weight, bias, NULL);
@@ -361,7 +383,10 @@ tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutt
     if (!classes)
         return tutti__poisoned(x->cx, TUTTI_ERR_MEMORY);
     *classes = (tutti__divided_classes){peers_of(state), state->split.whole};
-    return tutti__lazy_linear(tutti__parallel_shared_input(x, weight), weight, bias, classes);
+    y = tutti__lazy_linear(tutti__parallel_shared_input(x, weight), weight, bias, classes);
+    if (tutti_tensor_status(y) != TUTTI_OK) /* others exchange what the loss takes of them */
+        tutti__tell_peers(x->cx, tutti_tensor_status(y));
+    return y;
 }
 
 int tutti__parallel_heads(tutti_module *m, const tutti_tensor *weight, const char *what, int heads,

@@ -227,7 +227,7 @@ static int64_t samples_of(const tutti_pipeline *p, int m)
 
 static tutti_status post_input(const tutti_pipeline *p, tutti__micro_batch *slot)
 {
-    const tutti__chunk *c = &p->chunk[slot->chunk];
+    const tutti__own_stage *c = &p->chunk[slot->chunk];
 
     if (slot->in.posted || c->stage == 0 || !c->in.known)
         return TUTTI_OK;
@@ -237,7 +237,7 @@ static tutti_status post_input(const tutti_pipeline *p, tutti__micro_batch *slot
 
 static tutti_status post_gradient(const tutti_pipeline *p, tutti__micro_batch *slot)
 {
-    const tutti__chunk *c = &p->chunk[slot->chunk];
+    const tutti__own_stage *c = &p->chunk[slot->chunk];
 
     if (slot->back.posted || c->stage == p->stages - 1)
         return TUTTI_OK;
@@ -298,7 +298,7 @@ static tutti_status receive_description(const tutti_pipeline *p, int stage, tutt
 
 tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot)
 {
-    tutti__chunk *c = &p->chunk[slot->chunk];
+    tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_status status = TUTTI_OK;
 
     if (p->steps == 0)
@@ -325,7 +325,7 @@ tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__micro_batch 
 
 tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot)
 {
-    const tutti__chunk *c = &p->chunk[slot->chunk];
+    const tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_status status = post_gradient(p, slot);
 
     if (status == TUTTI_OK)
@@ -350,7 +350,8 @@ tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int st
 }
 
 /* That y is as in the first step. */
-static tutti_status check_output(tutti_pipeline *p, tutti__chunk *c, int m, const tutti_tensor *y)
+static tutti_status check_output(tutti_pipeline *p, tutti__own_stage *c, int m,
+                                 const tutti_tensor *y)
 {
     const int64_t samples = samples_of(p, m);
 
@@ -373,7 +374,7 @@ static tutti_status check_output(tutti_pipeline *p, tutti__chunk *c, int m, cons
 
 tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot)
 {
-    tutti__chunk *c = &p->chunk[slot->chunk];
+    tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(check_output(p, c, slot->micro_batch, slot->y));
@@ -387,7 +388,7 @@ tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot)
 
 tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot)
 {
-    const tutti__chunk *c = &p->chunk[slot->chunk];
+    const tutti__own_stage *c = &p->chunk[slot->chunk];
 
     if (!slot->x->grad)
         return tutti__fail(TUTTI_ERR_STATE,
@@ -399,7 +400,7 @@ tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot)
 
 /* ---- Of an evaluation --------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__chunk *chunk, tutti_tensor **x_p)
+tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, tutti_tensor **x_p)
 {
     tutti__boundary b;
     tutti_status status = receive_description(p, chunk->stage, &b);
@@ -417,7 +418,8 @@ tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__chunk *chunk, tutti_t
     return *x_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__chunk *chunk, tutti_tensor *y)
+tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__own_stage *chunk,
+                              tutti_tensor *y)
 {
     TUTTI_TRY(send_description(p, y, chunk->stage + 1));
     return tutti__send_tensor(p, y, chunk->stage + 1, TUTTI__TAG_INPUT, NULL);

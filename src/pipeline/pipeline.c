@@ -23,6 +23,9 @@ static tutti_status check_opts(const tutti_pipeline_opts *o, int ranks, int *chu
     if (o->table && o->table->ranks != ranks)
         return tutti__fail(TUTTI_ERR_ARG, "pipeline: a table for %d ranks, and the group has %d",
                            o->table->ranks, ranks);
+    if (ranks == 1 && *chunks_p > 1) /* which would send itself messages */
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "pipeline: %d stages of one rank; expected 1, or more ranks", *chunks_p);
     if (o->table)
         return tutti_pipeline_table_check(o->table, NULL, NULL);
     if (*chunks_p < 1 || (*chunks_p > 1 && o->kind != TUTTI_PIPELINE_INTERLEAVED))
@@ -202,7 +205,7 @@ static tutti_status null_result(const tutti_pipeline *p, const tutti__micro_batc
 /* In the slot's step. */
 static tutti_status compute_forward(tutti_pipeline *p, tutti__micro_batch *slot)
 {
-    const tutti__chunk *c = &p->chunk[slot->chunk];
+    const tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_tensor *y;
 
     slot->x = c->stage == 0 ? tutti_input(p->cx, p->step->x[slot->micro_batch])
@@ -232,7 +235,7 @@ static tutti_status forward(tutti_pipeline *p, const tutti_pipeline_action *a)
         return TUTTI_ERR_MEMORY;
     if (p->chunk[a->chunk].stage > 0)
         TUTTI_TRY(tutti__receive_input(p, slot));
-    if (a->micro_batch == p->step->micro_batches - 1)
+    if (a->micro_batch == p->step->micro_batches - 1 && a->chunk == p->chunks - 1)
         tutti_ddp_resume(p->ddp); /* buffers are made the same once a step, as in accumulation */
     else
         tutti_ddp_pause(p->ddp);
@@ -250,7 +253,7 @@ static tutti_status forward(tutti_pipeline *p, const tutti_pipeline_action *a)
 static tutti_status compute_backward(tutti_pipeline *p, tutti__micro_batch *slot,
                                      bool weights_later)
 {
-    const tutti__chunk *c = &p->chunk[slot->chunk];
+    const tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_tensor *dy = NULL;
 
     if (!is_last_stage(p, slot)) {
@@ -264,20 +267,26 @@ static tutti_status compute_backward(tutti_pipeline *p, tutti__micro_batch *slot
     return tutti__shared_computed(p, slot);
 }
 
-/* Whether gradients are averaged while the rank's last backward runs, in which all of them become final. */
-static bool averages_in_backward(const tutti_pipeline *p, size_t at)
+/* The rank's last backward, if all gradients become final in it, so that they are averaged while it runs; else SIZE_MAX. */
+static size_t find_averaging(const tutti_pipeline *p)
 {
     const tutti_pipeline_action *a = p->table->actions[p->rank];
+    size_t last = SIZE_MAX;
 
-    for (size_t i = 0; i < p->table->n[p->rank]; i++)
-        if (a[i].pass == TUTTI_PIPELINE_WEIGHT || (i > at && a[i].pass == TUTTI_PIPELINE_BACKWARD))
-            return false;
-    return !p->shared.t;
+    if (p->shared.t)
+        return SIZE_MAX;
+    for (size_t i = 0; i < p->table->n[p->rank]; i++) {
+        if (a[i].pass == TUTTI_PIPELINE_WEIGHT)
+            return SIZE_MAX;
+        if (a[i].pass == TUTTI_PIPELINE_BACKWARD)
+            last = i;
+    }
+    return last;
 }
 
 static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, size_t at)
 {
-    const tutti__chunk *c = &p->chunk[a->chunk];
+    const tutti__own_stage *c = &p->chunk[a->chunk];
     tutti__micro_batch *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
     const bool weights_later = a->pass == TUTTI_PIPELINE_INPUT;
     tutti_status status;
@@ -287,7 +296,7 @@ static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, 
     if (!is_last_stage(p, slot))
         TUTTI_TRY(tutti__receive_gradient(p, slot));
     TUTTI_TRY(tutti__scale_between(p, c->parameters, c->n, a->micro_batch, false));
-    if (averages_in_backward(p, at))
+    if (at == p->averaging)
         tutti_ddp_resume(p->ddp);
     else
         tutti_ddp_pause(p->ddp);
@@ -302,7 +311,7 @@ static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, 
 
 static tutti_status weights(tutti_pipeline *p, const tutti_pipeline_action *a)
 {
-    const tutti__chunk *c = &p->chunk[a->chunk];
+    const tutti__own_stage *c = &p->chunk[a->chunk];
     tutti__micro_batch *slot = tutti__slot_find(p, a->chunk, a->micro_batch);
     const uint64_t begin_ns = tutti__now_ns();
     tutti_status status;
@@ -375,34 +384,63 @@ static tutti_status check_step(const tutti_pipeline *p, const tutti_pipeline_ste
     return TUTTI_OK;
 }
 
+/* That ranks whose gradients are averaged then divide them alike: their parameters would differ, and nobody notice. */
+static tutti_status check_sizes(const tutti_pipeline *p)
+{
+    const int last = p->step->micro_batches - 1, size = tutti_group_size(p->ddp->group);
+    int64_t own[3] = {last + 1, 0, p->step->x[last].shape.d[0]}, *all;
+    tutti_status status;
+
+    for (int m = 0; m <= last; m++)
+        own[1] += p->step->x[m].shape.d[0];
+    all = tutti__alloc((size_t)size * sizeof own);
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    status = tutti_all_gather(p->ddp->group, TUTTI_CONST_BUF(own, 3, TUTTI_I64),
+                              TUTTI_BUF(all, 3 * (size_t)size, TUTTI_I64), NULL);
+    for (int r = 1; r < size && status == TUTTI_OK; r++)
+        if (memcmp(all, all + 3 * r, sizeof own) != 0)
+            status = tutti__fail(
+                TUTTI_ERR_MISMATCH,
+                "pipeline: rank %d has %lld micro-batches of %lld samples, the last one of %lld, "
+                "and "
+                "rank %d, whose gradients are averaged with its, has %lld, %lld and %lld; expected "
+                "the same numbers",
+                tutti_group_global_rank(p->ddp->group, 0), (long long)all[0], (long long)all[1],
+                (long long)all[2], tutti_group_global_rank(p->ddp->group, r), (long long)all[3 * r],
+                (long long)all[3 * r + 1], (long long)all[3 * r + 2]);
+    free(all);
+    return status;
+}
+
 static tutti_status run(tutti_pipeline *p)
 {
-    const size_t n = p->table->n[p->rank];
-    bool averaged = false;
-
+    if (p->ddp)
+        TUTTI_TRY(check_sizes(p));
     p->shared.next = 0;
-    for (size_t i = 0; i < n; i++) {
+    p->averaging = find_averaging(p);
+    for (size_t i = 0; i < p->table->n[p->rank]; i++)
         TUTTI_TRY(act(p, i));
-        averaged |= p->table->actions[p->rank][i].pass == TUTTI_PIPELINE_BACKWARD &&
-                    averages_in_backward(p, i);
-    }
     TUTTI_TRY(tutti__shared_add(p, true));
     for (size_t i = 0; i < p->n_slots; i++)
         if (p->slots[i]->chunk >= 0)
             TUTTI_TRY(tutti__slot_end(p, p->slots[i], true));
     TUTTI_TRY(tutti__shared_exchange(p));
-    if (p->ddp && !averaged)
+    if (p->ddp && p->averaging == SIZE_MAX)
         TUTTI_TRY(tutti__ddp_average(p->ddp));
     return scale_to_mean(p);
 }
 
-/* Nobody waits for this rank any more, and it for nobody. */
+/* Nobody waits for this rank any more, and it for nobody: in neither group, since those of the one do not hear of the other's end. */
 static void abandon(tutti_pipeline *p, tutti_status status)
 {
     char cause[2048];
 
     snprintf(cause, sizeof cause, "%s", tutti_last_error());
-    tutti__abort_peers(p->group, status, cause);
+    tutti__group_abort_with(p->group, status, cause);
+    if (p->ddp)
+        tutti__group_abort_with(p->ddp->group, status, cause);
+    tutti__tell_peers(p->cx, status);
     for (size_t i = 0; i < p->n_slots; i++)
         tutti__slot_abandon(p, p->slots[i]);
     tutti__message_drop(&p->shared.rows[0]);
@@ -437,7 +475,7 @@ tutti_status tutti_pipeline_run(tutti_pipeline *p, const tutti_pipeline_step *st
 static tutti_status forward_all(tutti_pipeline *p, tutti_array x, tutti_tensor **y_p)
 {
     for (int c = 0; c < p->chunks; c++) {
-        tutti__chunk *chunk = &p->chunk[c];
+        tutti__own_stage *chunk = &p->chunk[c];
         tutti_tensor *t, *y;
 
         if (chunk->stage == 0)
@@ -465,6 +503,10 @@ tutti_status tutti_pipeline_forward(tutti_pipeline *p, tutti_array x, tutti_tens
     TUTTI_TRY(TUTTI__NOT_NULL(p));
     TUTTI_TRY(TUTTI__NOT_NULL(y_p));
     *y_p = NULL;
+    if (p->evaluated == p->cx->serial + 1) /* its messages are in the same memory */
+        return tutti__fail(TUTTI_ERR_STATE, "tutti_pipeline_forward: the second one of a step; "
+                                            "expected a step for each");
+    p->evaluated = p->cx->serial + 1;
     status = forward_all(p, x, y_p);
     if (status != TUTTI_OK)
         abandon(p, status);

@@ -39,13 +39,13 @@ typedef struct tutti__micro_batch {
     bool computed;                  /* all of backward */
 } tutti__micro_batch;
 
-typedef struct tutti__chunk {
+typedef struct tutti__own_stage {
     int stage, first, end; /* blocks first to end - 1 */
     tutti_tensor **parameters;
     size_t n;
     tutti__boundary in, out;
     tutti__message eval; /* received by tutti_pipeline_forward */
-} tutti__chunk;
+} tutti__own_stage;
 
 /* A parameter of two stages: the first block looks up vectors in it, a later one multiplies by it. */
 typedef struct tutti__shared_table {
@@ -64,7 +64,7 @@ struct tutti_pipeline {
     tutti_model_block *blocks;
     int n_blocks;
     int *cuts; /* [stages + 1]: the first block of each stage */
-    tutti__chunk *chunk;
+    tutti__own_stage *chunk;
     char *state; /* patterns of this rank's parameters and buffers */
     tutti_model *model;
     tutti_module *module;
@@ -76,8 +76,10 @@ struct tutti_pipeline {
     /* of the step that runs */
     const tutti_pipeline_step *step;
     const tutti_pipeline_table *table;
-    uint64_t before; /* steps of the context */
-    uint64_t steps;  /* done */
+    uint64_t before;    /* steps of the context */
+    size_t averaging;   /* the action in which gradients are averaged; SIZE_MAX: after all */
+    uint64_t steps;     /* done */
+    uint64_t evaluated; /* 1 + serial of the last step with a tutti_pipeline_forward */
 };
 
 static inline int tutti__stage_of(const tutti_pipeline *p, int chunk)
@@ -139,8 +141,9 @@ tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *messag
 tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot);
 tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot);
 /* Outside of the slots: with a description of x each time. */
-tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__chunk *chunk, tutti_tensor **x_p);
-tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__chunk *chunk, tutti_tensor *y);
+tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, tutti_tensor **x_p);
+tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__own_stage *chunk,
+                              tutti_tensor *y);
 /* Room for `bytes`. */
 tutti_status tutti__message_room(const tutti_ctx *cx, tutti__message *message, size_t bytes);
 /* A tensor of the open step over received elements. NULL with the message set. */

@@ -18,30 +18,27 @@
 
 /* ---- Memory ---------------------------------------------------------------------------------------------- */
 
-typedef struct table {
-    tutti_pipeline_table head; /* first */
+typedef struct own_table {
+    tutti_pipeline_table head; /* first; all arrays are behind, in the same memory */
     size_t room;               /* of each rank */
     size_t *n;
-    tutti_pipeline_action **lists, *all;
-} table;
+    tutti_pipeline_action **lists;
+} own_table;
 
-static tutti_status table_new(table **table_p, int ranks, int chunks, int micro_batches,
+static tutti_status table_new(own_table **table_p, int ranks, int chunks, int micro_batches,
                               size_t room)
 {
-    table *t = tutti__alloc(sizeof *t);
+    const size_t of_rank =
+        sizeof(size_t) + sizeof(tutti_pipeline_action *) + room * sizeof(tutti_pipeline_action);
+    own_table *t = tutti__alloc(sizeof *t + (size_t)ranks * of_rank);
 
     *table_p = NULL;
     if (!t)
         return TUTTI_ERR_MEMORY;
-    t->n = tutti__alloc((size_t)ranks * sizeof *t->n);
-    t->lists = tutti__alloc((size_t)ranks * sizeof(tutti_pipeline_action *));
-    t->all = tutti__alloc((size_t)ranks * room * sizeof *t->all);
-    if (!t->n || !t->lists || !t->all) {
-        tutti_pipeline_table_free(&t->head);
-        return TUTTI_ERR_MEMORY;
-    }
+    t->n = (size_t *)(t + 1);
+    t->lists = (tutti_pipeline_action **)(t->n + ranks);
     for (int r = 0; r < ranks; r++)
-        t->lists[r] = t->all + (size_t)r * room;
+        t->lists[r] = (tutti_pipeline_action *)(t->lists + ranks) + (size_t)r * room;
     t->room = room;
     t->head = (tutti_pipeline_table){.ranks = ranks,
                                      .chunks = chunks,
@@ -52,16 +49,9 @@ static tutti_status table_new(table **table_p, int ranks, int chunks, int micro_
     return TUTTI_OK;
 }
 
-void tutti_pipeline_table_free(tutti_pipeline_table *schedule)
+void tutti_pipeline_table_free(tutti_pipeline_table *table)
 {
-    table *t = (table *)schedule;
-
-    if (!t)
-        return;
-    free(t->n);
-    free(t->lists);
-    free(t->all);
-    free(t);
+    free(table);
 }
 
 /* ---- The rule ----------------------------------------------------------------------------------------------- */
@@ -166,7 +156,7 @@ static void begin(clockwork *c, int r, int now, const tutti_pipeline_action *a)
 }
 
 /* False: the ranks wait for each other, with that many forwards. */
-static bool run(clockwork *c, table *t)
+static bool run(clockwork *c, own_table *t)
 {
     const size_t stages = (size_t)c->ranks * (size_t)c->chunks;
     size_t left = (size_t)c->ranks * t->room;
@@ -219,7 +209,7 @@ tutti_status tutti_pipeline_table_new(tutti_pipeline_table **table_p, tutti_pipe
 {
     clockwork c = {.kind = kind, .ranks = ranks, .micro_batches = micro_batches};
     size_t passes = kind == TUTTI_PIPELINE_ZERO_BUBBLE ? 3 : 2;
-    table *t;
+    own_table *t;
 
     TUTTI_TRY(TUTTI__NOT_NULL(table_p));
     *table_p = NULL;
@@ -330,7 +320,7 @@ tutti_status tutti_pipeline_table_read(tutti_pipeline_table **table_p, const cha
     int ranks, stages, micro_batches, line = -1, rank = -1;
     reading r = {.p = text};
     size_t most;
-    table *t;
+    own_table *t;
     bool more;
 
     TUTTI_TRY(TUTTI__NOT_NULL(table_p));

@@ -256,7 +256,7 @@ static void sum_up(const run *r, tutti_pipeline_facts *facts)
         facts->bubble = 1 - busy / (facts->seconds * r->s->ranks);
 }
 
-tutti_status tutti_pipeline_table_check(const tutti_pipeline_table *schedule,
+tutti_status tutti_pipeline_table_check(const tutti_pipeline_table *table,
                                         const tutti_pipeline_times *times,
                                         tutti_pipeline_facts *facts_p)
 {
@@ -264,14 +264,14 @@ tutti_status tutti_pipeline_table_check(const tutti_pipeline_table *schedule,
     tutti_status status;
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_times, times));
-    TUTTI_TRY(TUTTI__NOT_NULL(schedule));
-    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_table, schedule));
-    if (schedule->ranks < 1 || schedule->chunks < 1 || schedule->micro_batches < 1 ||
-        schedule->ranks > TUTTI_MAX_STAGES / schedule->chunks ||
-        schedule->micro_batches > TUTTI_MAX_MICRO_BATCHES || !schedule->n || !schedule->actions)
+    TUTTI_TRY(TUTTI__NOT_NULL(table));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_table, table));
+    if (table->ranks < 1 || table->chunks < 1 || table->micro_batches < 1 ||
+        table->ranks > TUTTI_MAX_STAGES / table->chunks ||
+        table->micro_batches > TUTTI_MAX_MICRO_BATCHES || !table->n || !table->actions)
         return tutti__fail(TUTTI_ERR_ARG, "schedule: %d ranks, %d chunks, %d micro-batches",
-                           schedule->ranks, schedule->chunks, schedule->micro_batches);
-    status = run_open(&r, schedule);
+                           table->ranks, table->chunks, table->micro_batches);
+    status = run_open(&r, table);
     if (status == TUTTI_OK)
         status = simulate(&r);
     if (status == TUTTI_OK && facts_p)

@@ -207,7 +207,7 @@ static tutti_status make_model(tutti_pipeline *p, const char *name, const tutti_
     return status;
 }
 
-static tutti_status list_parameters(tutti_pipeline *p, tutti__chunk *chunk)
+static tutti_status list_parameters(tutti_pipeline *p, tutti__own_stage *chunk)
 {
     const size_t n = tutti_module_n_parameters(p->module);
     char *state = state_of(p, chunk->first, chunk->end);

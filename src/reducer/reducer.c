@@ -18,7 +18,7 @@
 
 void tutti__abort_peers(tutti_group *group, tutti_status status, const char *message)
 {
-    if (tutti_group_size(group) > 1 && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+    if (tutti_group_size(group) > 1 && status != TUTTI_ERR_MISMATCH)
         tutti__group_abort_with(group, status, message);
 }
 

@@ -30,7 +30,7 @@ tutti_status tutti__agree_number(tutti_group *group, uint64_t *number_p);
 /* ---- Reducer -------------------------------------------------------------------------------------------------------- */
 
 /* Aborts the group with `message`, because this rank has failed and the others wait for it. No effect if they know already
- * (status is of scope GROUP) or if there are none. */
+ * (the group is dead, or the status is MISMATCH, which all were told) or if there are none. */
 void tutti__abort_peers(tutti_group *group, tutti_status status, const char *message);
 
 /* A list of names for a message, cut after eight: "a", "b" and 3 more. Starts as {0}. */

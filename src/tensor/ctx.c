@@ -370,6 +370,17 @@ static void poison_step(tutti_ctx *cx, tutti_status status)
     cx->step_text = text ? memcpy(text, tutti_last_error(), bytes) : cx->out_of_memory.poison_text;
 }
 
+void tutti__tell_peers(const tutti_ctx *cx, tutti_status status)
+{
+    char cause[2048];
+
+    if (!cx->peers || !cx->peers->abort)
+        return;
+    snprintf(cause, sizeof cause, "%s", tutti_last_error());
+    cx->peers->abort(cx->peers->self, status, cause);
+    (void)tutti__fail_again(status, cause);
+}
+
 void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
 {
     tutti_status status;

@@ -529,6 +529,13 @@ tutti_ctx *tutti__context_of(const char *operation, tutti_tensor *const *src, in
     return NULL;
 }
 
+static tutti_tensor *failed(tutti_ctx *cx, const tutti__op *op, tutti_status status)
+{
+    if (op->collective)
+        tutti__tell_peers(cx, status);
+    return tutti__poisoned(cx, status);
+}
+
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
                             const void *attributes, size_t attributes_bytes)
 {
@@ -540,16 +547,16 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
         return NULL;
     status = check_sources(cx, op->plain.name, src, n_src);
     if (status != TUTTI_OK)
-        return tutti__poisoned(cx, status);
+        return failed(cx, op, status);
     n = node_new(cx, op, src, n_src, attributes, attributes_bytes);
     if (!n)
-        return &cx->out_of_memory;
+        return failed(cx, op, TUTTI_ERR_MEMORY);
     status = cast_activations(cx, op, n->src, n_src);
     if (status != TUTTI_OK)
-        return tutti__poisoned(cx, status);
+        return failed(cx, op, status);
     status = compute(cx, n);
     if (status != TUTTI_OK)
-        return tutti__poisoned(cx, tutti__name_operation(n, "", status));
+        return failed(cx, op, tutti__name_operation(n, "", status));
     add_to_block(cx, n);
     record(cx, n);
     forget(n);

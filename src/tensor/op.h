@@ -35,6 +35,8 @@ typedef struct tutti__op {
     tutti_status (*device_backward)(const tutti_op_args *p);
     /* Integers are read where they are: op.c need not copy to the host what a device computed. */
     bool device_integers;
+    /* Other ranks compute it at the same time, and wait for this one in forward. */
+    bool collective;
     /* Backward adds to source 0's gradient only in the rows that source 1 names, indices in host memory, and asks a parameter for its late
      * rows (tensor.h). */
     bool by_rows;

@@ -174,6 +174,7 @@ struct tutti_ctx {
     const char *step_text;
     tutti_tensor out_of_memory;  /* the poisoned tensor for when there is no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
+    const tutti_peers *peers; /* among which layers are divided; NULL: none */
     tutti_backward_listener listener;
     /* Of DDP, with the listener's self, before `ready` for some: the gradient of a parameter is final but for rows to which embeddings
      * will add, as that of a table whose head is tied to it. Set after the listener. May be NULL. */
@@ -239,6 +240,8 @@ tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape);
 tutti_shape tutti__shape_rows(tutti_shape shape);
 /* t as rows: itself if it has two dimensions, else a view; NULL as above. */
 tutti_tensor *tutti__tensor_rows(tutti_tensor *t);
+/* After a failure, with the thread's last message, which stays: ranks among which layers are divided do not wait for this one. */
+void tutti__tell_peers(const tutti_ctx *cx, tutti_status status);
 /* A poisoned result with the thread's last message; with its status. Never NULL. */
 tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status);
 /* STATE if t belongs to a step that has ended (as far as its memory still shows that); ARG if t is

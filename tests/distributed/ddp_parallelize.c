@@ -246,7 +246,8 @@ static void a_divided_model_computes_what_the_whole_does(void **state)
          .ffn = 100,
          .lora = true,
          .tokens = true},
-        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f, .tokens = true}};
+        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f, .tokens = true},
+        {.model = "vit", .heads = 12, .hidden = 48, .lora = true, .tokens = true}};
 
     (void)state;
     for (size_t i = 0; i < sizeof image / sizeof *image; i++)
@@ -335,6 +336,60 @@ static void a_program_divides_its_own_layers(void **state)
 {
     (void)state;
     run(trains, NULL, 4);
+}
+
+/* ---- A rank that fails ------------------------------------------------------------------------------------------------ */
+
+/* In forward, between two layers: all ranks of its tensor group and, through DDP, of the others get its cause, although
+ * it does not leave. */
+static int fails_alone(tutti_group *world, void *arg)
+{
+    tutti_mesh_dimension dimensions[] = {{.name = "data", .size = 2},
+                                         {.name = "tensor", .size = 2}};
+    static const float x[10] = {1, -2, 3, 0.5f, 2, 4, -1, 0, 1, 0.25f};
+    const bool with_ddp = *(const bool *)arg;
+    tutti_ddp *ddp = NULL;
+    tutti_mesh *mesh;
+    tutti_tensor *y;
+    tutti_ctx *cx;
+    float ignored;
+    own m;
+
+    CHECK_OK(tutti_mesh_new(&mesh, world, dimensions, 2));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(tutti_group_set_timeout(tutti_mesh_group(mesh, dimensions[i].name), 20000));
+    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    tutti_module_init(&m.base, cx);
+    CHECK_OK(tutti_parallelize(&m.base, tutti_mesh_group(mesh, "tensor"), own_plan, 2));
+    own_init(&m);
+    if (with_ddp)
+        CHECK_OK(tutti_ddp_new(&ddp, &m.base, tutti_mesh_group(mesh, "data"), NULL));
+    CHECK_0(own_step(&m, cx, &ignored));
+    tutti_step_begin(cx, NULL);
+    y = tutti_linear_forward(&m.up,
+                             tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(2, 5), TUTTI_F32}));
+    if (tutti_group_rank(world) == 3 || (!with_ddp && tutti_group_rank(world) == 1))
+        y = tutti_reshape(y, TUTTI_SHAPE(1001));
+    y = tutti_mean(tutti_linear_forward(&m.down, y));
+    if (with_ddp)
+        CHECK(tutti_backward(y) != TUTTI_OK);
+    else
+        CHECK(tutti_tensor_status(y) != TUTTI_OK);
+    CHECK_TEXT(tutti_last_error(), "1001");
+    tutti_step_end(cx);
+    CHECK_OK(tutti_barrier(world, NULL)); /* nobody learns of it from a rank that leaves */
+    tutti_ddp_free(ddp);
+    tutti_module_destroy(&m.base);
+    tutti_mesh_free(mesh);
+    tutti_ctx_free(cx);
+    return 0;
+}
+
+static void a_rank_that_fails(void **state)
+{
+    (void)state;
+    for (int with_ddp = 0; with_ddp < 2; with_ddp++)
+        run(fails_alone, &(bool){with_ddp != 0}, 4);
 }
 
 /* ---- What is refused -------------------------------------------------------------------------------------------------- */
@@ -458,6 +513,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_divided_model_computes_what_the_whole_does),
         cmocka_unit_test(a_program_divides_its_own_layers),
+        cmocka_unit_test(a_rank_that_fails),
         cmocka_unit_test(what_cannot_be_divided_is_refused_by_name),
         TEST(run_two, misses),
     };

@@ -95,6 +95,10 @@ static void what_cannot_be_one(void **state)
          .ranks = 2,
          .opts = {.kind = TUTTI_PIPELINE_INTERLEAVED},
          .why = "2 ranks with 2 stages each make 4"},
+        {.model = "mlp",
+         .ranks = 1,
+         .opts = {.kind = TUTTI_PIPELINE_INTERLEAVED},
+         .why = "2 stages of one rank; expected 1"},
         {.model = "mlp", .ranks = 2, .opts = {.chunks = 2}, .why = "or an interleaved schedule"},
         {.model = "mlp",
          .ranks = 2,
@@ -135,6 +139,7 @@ typedef struct failing {
 static tutti_tensor *loss(void *self, int m, tutti_tensor *output)
 {
     failing *f = self;
+    const int64_t n = tutti_tensor_shape(output).d[0];
 
     if (f->how == DIES && m == 2)
         _exit(0);
@@ -142,7 +147,7 @@ static tutti_tensor *loss(void *self, int m, tutti_tensor *output)
         return NULL;
     f->y[1] = f->how == BAD_LABEL && m == 2 ? CLASSES : 1;
     return tutti_cross_entropy(output,
-                               tutti_input(f->cx, (tutti_array){f->y, TUTTI_SHAPE(N), TUTTI_I64}));
+                               tutti_input(f->cx, (tutti_array){f->y, TUTTI_SHAPE(n), TUTTI_I64}));
 }
 
 static int fails(tutti_group *group, void *arg)
@@ -192,6 +197,58 @@ static void a_rank_that_dies(void **state)
     assert_int_equal(results[0], 0);
 }
 
+/* ---- A failure in one of two pipelines --------------------------------------------------------------------------- */
+
+/* Pipelines of two ranks, side by side on two, whose gradients DDP averages. */
+static int fails_beside_another(tutti_group *world, void *arg)
+{
+    const tutti_mesh_dimension dimensions[] = {{.name = "pipeline"}, {.name = "data", .size = 2}};
+    static _Thread_local float x[N * SIDE * SIDE];
+    failing f = {.how = EMPTY};
+    tutti_array arrays[MICRO_BATCHES];
+    tutti_pipeline_step step = {
+        .micro_batches = MICRO_BATCHES, .x = arrays, .loss = loss, .self = &f};
+    tutti_mesh *mesh;
+    tutti_pipeline *p;
+    const bool uneven = *(const bool *)arg;
+    tutti_ddp *ddp;
+
+    for (int m = 0; m < MICRO_BATCHES; m++)
+        arrays[m] = (tutti_array){x, TUTTI_SHAPE(N, 1, SIDE, SIDE), TUTTI_F32};
+    CHECK_OK(tutti_mesh_new(&mesh, world, dimensions, 2));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(tutti_group_set_timeout(tutti_mesh_group(mesh, dimensions[i].name), 20000));
+    CHECK_OK(tutti_ctx_new(&f.cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_pipeline_new(&p, f.cx, tutti_mesh_group(mesh, "pipeline"), "mlp", &OPTS, NULL));
+    CHECK_OK(tutti_ddp_new(&ddp, tutti_model_module(tutti_pipeline_model(p)),
+                           tutti_mesh_group(mesh, "data"), NULL));
+    tutti_pipeline_set_ddp(p, ddp);
+    CHECK_OK(tutti_pipeline_run(p, &step));
+    if (tutti_mesh_rank(mesh, "data") == 1 && uneven)
+        arrays[MICRO_BATCHES - 1].shape.d[0] = N - 1;
+    else if (tutti_mesh_rank(mesh, "data") == 1)
+        f.how = BAD_LABEL;
+    CHECK(tutti_pipeline_run(p, &step) != TUTTI_OK);
+    CHECK_TEXT(tutti_last_error(), uneven ? " has 4 micro-batches of 12 samples, the last one of 3"
+                                          : "the label of row 1 is 5");
+    if (uneven)
+        CHECK_TEXT(tutti_last_error(), ", has 4, 11 and 2; expected the same numbers");
+    CHECK_OK(tutti_barrier(world, NULL)); /* nobody learns of it from a rank that leaves */
+    tutti_ddp_free(ddp);
+    tutti_pipeline_free(p);
+    tutti_ctx_free(f.cx);
+    tutti_mesh_free(mesh);
+    return 0;
+}
+
+static void a_rank_that_fails_beside_another(void **state)
+{
+    (void)state;
+    for (int uneven = 0; uneven < 2; uneven++)
+        assert_int_equal(tutti_run_ranks_as_threads(4, fails_beside_another, &(bool){uneven != 0}),
+                         0);
+}
+
 /* ---- A rank that hangs ------------------------------------------------------------------------------------------ */
 
 static tutti_tensor *slow_loss(void *self, int m, tutti_tensor *output)
@@ -235,9 +292,8 @@ static void a_rank_that_hangs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_cannot_be_one),
-        cmocka_unit_test(a_rank_that_fails),
-        cmocka_unit_test(a_rank_that_dies),
+        cmocka_unit_test(what_cannot_be_one), cmocka_unit_test(a_rank_that_fails),
+        cmocka_unit_test(a_rank_that_dies),   cmocka_unit_test(a_rank_that_fails_beside_another),
         cmocka_unit_test(a_rank_that_hangs),
     };
 

@@ -175,6 +175,7 @@ static int evaluate(tutti_ctx *cx, tutti_pipeline *p, tutti_ctx *whole_cx, tutti
         CHECK_OK(tutti_tensor_read(y, a));
         CHECK(memcmp(a, c, tutti__tensor_bytes(y)) == 0);
     }
+    CHECK(tutti_pipeline_forward(p, b->x[0], &y) == TUTTI_ERR_STATE);
     tutti_step_end(cx);
     tutti_step_end(whole_cx);
     return 0;
@@ -356,6 +357,59 @@ static void with_data_parallel(void **state)
         }
 }
 
+static tutti_status count_calls(void *arg, tutti_group *group, tutti_tensor *const *buffers,
+                                size_t n)
+{
+    (void)group;
+    (void)buffers;
+    *(int *)arg += n > 0;
+    return TUTTI_OK;
+}
+
+/* Of two stages a rank, at the last micro-batch of one of them. */
+static int shares_buffers(tutti_group *world, void *arg)
+{
+    const setting s = {.model = "mini_resnet", .micro_batches = 4, .data = 2};
+    const tutti_model_opts o = model_opts(&s, NULL);
+    batches *b = malloc(sizeof *b);
+    running r = {.s = &s, .b = b};
+    tutti_pipeline_step step = {
+        .x = b->x, .micro_batches = 4, .loss = loss, .computed = computed, .self = &r};
+    tutti_pipeline *p;
+    tutti_ddp *ddp;
+    int calls = 0;
+    layout l;
+
+    (void)arg;
+    CHECK_0(layout_make(&l, world, &s));
+    CHECK_OK(tutti_ctx_new(&r.cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_pipeline_new(&p, r.cx, l.pipeline, s.model, &o,
+                                &(tutti_pipeline_opts){.kind = TUTTI_PIPELINE_INTERLEAVED}));
+    CHECK_OK(
+        tutti_ddp_new(&ddp, tutti_model_module(tutti_pipeline_model(p)), l.data,
+                      &(tutti_ddp_opts){.buffer_hook = count_calls, .buffer_hook_arg = &calls}));
+    tutti_pipeline_set_ddp(p, ddp);
+    calls = 0;
+    batches_make(b, &s, 0, l.share);
+    for (int k = 0; k < STEPS; k++)
+        CHECK_OK(tutti_pipeline_run(p, &step));
+    CHECK(calls == STEPS);
+    tutti_ddp_free(ddp);
+    tutti_pipeline_free(p);
+    tutti_ctx_free(r.cx);
+    tutti_mesh_free(l.mesh);
+    free(b);
+    return 0;
+}
+
+static void buffers_once_a_step(void **state)
+{
+    (void)state;
+    if (test_device().kind == TUTTI_STRICT)
+        skip();
+    assert_int_equal(tutti_run_ranks_as_threads(4, shares_buffers, NULL), 0);
+}
+
 /* Two stages a rank, all forwards before all backwards; and gradients of weights at the end. */
 static void tables_of_a_program(void **state)
 {
@@ -400,6 +454,7 @@ int main(void)
         cmocka_unit_test(vit),
         cmocka_unit_test(mini_resnet),
         cmocka_unit_test(with_data_parallel),
+        cmocka_unit_test(buffers_once_a_step),
         cmocka_unit_test(tables_of_a_program),
         cmocka_unit_test(as_processes),
     };

@@ -150,7 +150,8 @@ tutti_tensor *tutti__peers_sum(tutti_tensor *x, tutti_tensor *bias, const tutti_
     static const tutti__op op = {
         .plain = {.name = "sum_over_ranks", .shape = sum_shape, .activations = 1},
         .forward = sum_forward,
-        .backward = sum_backward};
+        .backward = sum_backward,
+        .collective = true};
     const attributes a = {.peers = peers};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, bias}, 2, &a, sizeof a);
@@ -215,7 +216,8 @@ tutti_tensor *tutti__peers_rows(tutti_tensor *x, const int64_t *place, tutti_sha
 {
     static const tutti__op op = {.plain = {.name = "rows_of_ranks", .shape = rows_shape},
                                  .forward = rows_forward,
-                                 .backward = rows_backward};
+                                 .backward = rows_backward,
+                                 .collective = true};
     const attributes a = {peers, place, shape};
 
     return tutti__op_run(&op, &x, 1, &a, sizeof a);

@@ -214,7 +214,7 @@ static tutti_status own_gradient(tutti__node *n)
 #define GATHER(gradient, ...)                                                                      \
     {                                                                                              \
         .plain = {.name = "gather_tokens", .shape = whole_shape, .activations = 1},                \
-        .forward = gather_forward, .backward = gradient, __VA_ARGS__                               \
+        .forward = gather_forward, .backward = gradient, .collective = true, __VA_ARGS__           \
     }
 
 static const tutti__op gathers[] = {[TUTTI__GATHER_PARTS] = GATHER(sum_gradient, .again = false),
@@ -233,7 +233,7 @@ tutti_tensor *tutti__tokens_gather(tutti_tensor *x, tutti_shape whole, tutti__ga
 {
     const attributes a = {peers, whole};
 
-    if (!x || x->poison != TUTTI_OK || is_gathered(x, whole))
+    if (!x || (x->poison == TUTTI_OK && is_gathered(x, whole)))
         return x;
     return tutti__op_run(&gathers[how], &x, 1, &a, sizeof a);
 }
@@ -290,7 +290,8 @@ tutti_tensor *tutti__tokens_sum(tutti_tensor *x, tutti_tensor *bias, const tutti
     static const tutti__op op = {
         .plain = {.name = "sum_tokens", .shape = sum_shape, .activations = 1},
         .forward = sum_forward,
-        .backward = sum_backward};
+        .backward = sum_backward,
+        .collective = true};
     const attributes a = {.peers = peers};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, bias}, 2, &a, sizeof a);

@@ -100,11 +100,6 @@ static inline int tutti__session_data_size(const tutti__session *s)
     return s->mesh ? tutti_mesh_size(s->mesh, "data") : s->size;
 }
 
-static inline int tutti__session_data_rank(const tutti__session *s)
-{
-    return s->mesh ? tutti_mesh_rank(s->mesh, "data") : s->rank;
-}
-
 /* Among how many ranks or shards the samples of a step are divided. */
 static inline int tutti__session_shares(const tutti__session *s)
 {

@@ -83,7 +83,8 @@ static inline void tutti__lanes_fold(const tutti__lanes *g, const double lane[TU
             of_channel[l % g->period] += lane[l];
 }
 
-static inline tutti__vector_run tutti__chunk(const tutti__vector_run *r, int64_t done, int64_t more)
+static inline tutti__vector_run tutti__run_chunk(const tutti__vector_run *r, int64_t done,
+                                                 int64_t more)
 {
     return (tutti__vector_run){r->offset + done * r->stride,
                                more < TUTTI__CHUNK ? more : TUTTI__CHUNK, r->stride, r->width};
@@ -101,7 +102,7 @@ static inline tutti__vector_run tutti__chunk(const tutti__vector_run *r, int64_t
 #define TUTTI__FOR_CHUNKS_OF(image_, view, g, run, at)                                             \
     for (int r_ = 0; r_ < 2; r_++)                                                                 \
         for (int64_t done_ = 0, at = 0, more_ = (g)->run[r_].steps;                                \
-             more_ > 0 && ((run) = tutti__chunk(&(g)->run[r_], done_, more_),                      \
+             more_ > 0 && ((run) = tutti__run_chunk(&(g)->run[r_], done_, more_),                  \
                           at = (image_) * (view)->image + (run).offset, true);                     \
              done_ += TUTTI__CHUNK, more_ -= TUTTI__CHUNK)
 
