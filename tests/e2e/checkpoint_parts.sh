@@ -101,6 +101,34 @@ train back $still --init divided
 same divided base
 same back base
 
+# A run of a divided model that ends without a step: its weights are those of the checkpoint that it came from, in its folder or another;
+# lr_find saves none.
+gpt0="${gpt/--ema 0.9/}"
+for layout in "--zero 3" "--tensor 2" "--pipeline 2"; do
+    rm -rf ended elsewhere
+    train ended $gpt0 -n 2 $layout
+    rm ended/summary.json ended/model*
+    touch ended/model-00001-of-00009.safetensors.link.tmp
+    train ended $gpt0 -n 2 $layout --resume auto
+    verify ended && nothing_left ended && [ -e ended/model.safetensors.index.json ] || { ls ended; fail "$layout: nothing was left to do"; }
+    train elsewhere $gpt0 -n 2 $layout --resume ended/checkpoints/step-00000008
+    verify elsewhere || { ls elsewhere; fail "$layout: nothing was left to do, in another folder"; }
+    same elsewhere ended
+done
+rm tensor/summary.json tensor/model* tensor/ema*
+train tensor $gpt -n 4 --tensor 2 --resume auto
+[ -e tensor/ema.safetensors.index.json ] || { ls tensor; fail "the averages are not linked"; }
+rm -rf ended
+train ended $gpt0 -n 2
+rm ended/summary.json ended/model*
+train ended $gpt0 -n 2 --zero 3 --resume auto
+[ -e ended/model.safetensors ] || fail "a checkpoint without parts: its weights are not linked"
+for layout in "--zero 3" "--tensor 2"; do
+    train find $gpt0 -n 2 $layout --lr-find
+    [ -e find/lr_find.json ] || fail "$layout: lr_find.json is missing"
+    rm -rf find
+done
+
 # Everywhere where weights are expected; the optimizer's index as a file.
 "$TUTTI" eval parts --data digits >eval.out 2>&1 || { cat eval.out; fail "eval"; }
 "$TUTTI" checkpoint show $from >show.out || fail "show"

@@ -74,7 +74,9 @@ tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const ch
 /* Makes `name` a hard link to the file in the checkpoint of `step`, which needs no space. */
 tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, const char *name,
                                             uint64_t step);
-/* The same for all parts of STEM ("model") there, and their index, if ranks have written parts. */
+/* Whether the checkpoint of `step` exists, and has STEM ("model"), in one file or in parts. */
+bool tutti__run_folder_has_parts(const tutti__run_folder *folder, const char *stem, uint64_t step);
+/* The same for all parts of STEM there, and their index, or its one file if ranks have not written parts. */
 tutti_status tutti__run_folder_link_parts(const tutti__run_folder *folder, const char *stem,
                                           uint64_t step);
 /* Moves the parts of an earlier run. */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define ENDING ".safetensors"
+#define LINK_ENDING ".link.tmp"
 
 static tutti_status weights_path(const tutti__run_folder *folder, const char *name, char path[4096])
 {
@@ -20,8 +21,9 @@ static tutti_status weights_path(const tutti__run_folder *folder, const char *na
     return TUTTI_OK;
 }
 
-/* Calls each(arg, name) for the parts in a folder, whose names begin with stem ("": of any). */
-static tutti_status for_parts(const char *folder, const char *stem,
+/* Calls each(arg, name) for the files in a folder that are wanted(name, stem). */
+static tutti_status for_names(const char *folder, const char *stem,
+                              bool (*wanted)(const char *name, const char *stem),
                               tutti_status (*each)(void *arg, const char *name), void *arg)
 {
     DIR *dir = opendir(folder);
@@ -31,10 +33,17 @@ static tutti_status for_parts(const char *folder, const char *stem,
     if (!dir)
         return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", folder);
     while (status == TUTTI_OK && (entry = readdir(dir)))
-        if (tutti__is_part_name(entry->d_name, stem))
+        if (wanted(entry->d_name, stem))
             status = each(arg, entry->d_name);
     closedir(dir);
     return status;
+}
+
+/* The same for the parts, whose names begin with stem ("": of any). */
+static tutti_status for_parts(const char *folder, const char *stem,
+                              tutti_status (*each)(void *arg, const char *name), void *arg)
+{
+    return for_names(folder, stem, tutti__is_part_name, each, arg);
 }
 
 typedef struct two_folders {
@@ -73,7 +82,15 @@ static tutti_status remove_one(void *arg, const char *name)
     return tutti__fail_errno(errno, "cannot remove %s", path);
 }
 
-/* Removes the parts of `name` (model.safetensors) that an earlier run of another layout has left, the index first. */
+/* A part, or a link that a killed run had begun to make. */
+static bool is_part_or_link(const char *name, const char *stem)
+{
+    return tutti__is_part_name(name, stem) ||
+           (strncmp(name, stem, strlen(stem)) == 0 && tutti__ends_in(name, LINK_ENDING));
+}
+
+/* Removes the parts of `name` (model.safetensors) that an earlier run of another layout has left, the index first, and links that
+ * are not complete. */
 static tutti_status remove_parts(const tutti__run_folder *folder, const char *name)
 {
     char path[4096], stem[64];
@@ -83,7 +100,8 @@ static tutti_status remove_parts(const tutti__run_folder *folder, const char *na
     if (snprintf(path, sizeof path, "%s/%s" TUTTI__PARTS_INDEX, folder->path, stem) <
         (int)sizeof path)
         unlink(path);
-    return for_parts(folder->path, stem, remove_one, (void *)(uintptr_t)folder->path);
+    return for_names(folder->path, stem, is_part_or_link, remove_one,
+                     (void *)(uintptr_t)folder->path);
 }
 
 tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const char *name,
@@ -103,7 +121,7 @@ static tutti_status link_file(const char *dir, const char *checkpoint, const cha
     struct stat st;
 
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    snprintf(temporary, sizeof temporary, "%s.link.tmp", path);
+    snprintf(temporary, sizeof temporary, "%s" LINK_ENDING, path);
     snprintf(file, sizeof file, "%s/%s", checkpoint, name);
     if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return tutti__fail(TUTTI_ERR_IO, "%s is not a regular file", path);
@@ -139,6 +157,14 @@ static tutti_status link_one(void *arg, const char *name)
     return link_file(f->to, f->from, name);
 }
 
+bool tutti__run_folder_has_parts(const tutti__run_folder *folder, const char *stem, uint64_t step)
+{
+    char checkpoint[TUTTI__CHECKPOINT_PATH], path[4096];
+
+    return checkpoint_of(folder, step, checkpoint) == TUTTI_OK &&
+           tutti__tensor_files_path(checkpoint, stem, path);
+}
+
 tutti_status tutti__run_folder_link_parts(const tutti__run_folder *folder, const char *stem,
                                           uint64_t step)
 {
@@ -147,6 +173,8 @@ tutti_status tutti__run_folder_link_parts(const tutti__run_folder *folder, const
 
     TUTTI_TRY(checkpoint_of(folder, step, checkpoint));
     snprintf(name, sizeof name, "%s" ENDING, stem);
+    if (tutti__tensor_files_path(checkpoint, stem, path) && tutti__ends_in(path, ENDING))
+        return tutti__run_folder_link_weights(folder, name, step);
     TUTTI_TRY(remove_parts(folder, name));
     TUTTI_TRY(for_parts(checkpoint, stem, link_one, &f));
     snprintf(name, sizeof name, "%s" TUTTI__PARTS_INDEX, stem);

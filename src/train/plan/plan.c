@@ -191,6 +191,7 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
     const bool saved = p->saved_step == p->at.step, best = tutti__best_is_kept(plan->config) &&
                                                            p->at.step > 0 &&
                                                            p->best.step == p->at.step;
+    const bool elsewhere = p->saved_elsewhere && !plan->config->lr_find;
 
     if (p->ended || p->complete)
         return TUTTI__DO_END;
@@ -199,10 +200,11 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
     if (p->line_due > (uint64_t)p->line.step)
         return TUTTI__DO_LINE;
     if (p->stop) /* so that no step is lost; what could not be saved would not be now */
-        return saved || p->stop == TUTTI__UNSAVED || plan->config->lr_find ? TUTTI__DO_FINISH
-                                                                           : TUTTI__DO_SAVE;
+        return (saved && !elsewhere) || p->stop == TUTTI__UNSAVED || plan->config->lr_find
+                   ? TUTTI__DO_FINISH
+                   : TUTTI__DO_SAVE;
     if (p->finished)
-        return TUTTI__DO_FINISH;
+        return elsewhere ? TUTTI__DO_SAVE : TUTTI__DO_FINISH;
     if (steps_evaluation_is_due(plan, p))
         return TUTTI__DO_EVALUATE;
     if (tutti__plan_is_over(plan, p) || tutti__plan_epoch_is_over(plan, &p->at))
@@ -267,6 +269,7 @@ bool tutti__plan_finishes(const tutti__train_plan *plan, const tutti__position *
 void tutti__plan_saved(const tutti__train_plan *plan, tutti__position *p)
 {
     p->saved_step = p->at.step;
+    p->saved_elsewhere = false;
     if (tutti__plan_saves_epoch(plan, p))
         p->saved_epoch = p->at.epoch;
 }

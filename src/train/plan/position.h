@@ -61,6 +61,8 @@ typedef struct tutti__position {
     bool complete;       /* nothing was left to do when the run was resumed */
     /* it was resumed from a checkpoint after all steps and evaluations; lr_find: the loss has diverged */
     bool finished;
+    /* it was resumed in another folder, with a model that no rank has all of: if it ends without a step, it needs a checkpoint of its own */
+    bool saved_elsewhere;
     bool ended; /* all results are written */
     tutti__shared_position shared;
 } tutti__position;

@@ -112,16 +112,19 @@ static bool write_weights(tutti__train_run *run, const char *name, shortfall *no
     return saved;
 }
 
-/* Of a model of which no rank has all: whether its parts, which the last checkpoint has, are in the run folder. */
+/* Of a model of which no rank has all: whether it is saved, in the checkpoint of the last step, which may be the one that the run
+ * came from. Its parts are linked into the run folder. */
 static bool link_parts(tutti__train_run *run, const char *stem, shortfall *notes)
 {
-    if (run->saving.n == 0 || run->saving.unsaved[0]) {
+    const uint64_t step = run->position.at.step;
+
+    if (run->saving.unsaved[0] || !tutti__run_folder_has_parts(&run->folder, stem, step)) {
         note(notes, "no rank has all of the weights, and they are not saved");
         return false;
     }
-    if (tutti__run_folder_link_parts(&run->folder, stem, run->position.at.step) != TUTTI_OK)
+    if (tutti__run_folder_link_parts(&run->folder, stem, step) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train", "%s: the weights are in %s/checkpoints/step-%08llu",
-                  tutti_last_error(), run->folder.path, (unsigned long long)run->position.at.step);
+                  tutti_last_error(), run->folder.path, (unsigned long long)step);
     return true;
 }
 
@@ -222,8 +225,9 @@ tutti_status tutti__run_write_results(tutti__train_run *run)
     if (run->saving.unsaved[0])
         note(&notes, "%s", run->saving.unsaved);
     kept = run->session.config->lr_find;
+    ema_digest[0] = '\0';
     if (tutti__session_divides_model(&run->session))
-        kept = write_divided(run, &notes, ema_digest) || kept;
+        kept = kept || write_divided(run, &notes, ema_digest);
     else {
         kept = kept || write_weights(run, "model.safetensors", &notes);
         kept = write_average(run, &notes, ema_digest) && kept;

@@ -416,7 +416,7 @@ static tutti_status share_state(tutti__resume *r, size_t bytes, char **text_p)
 
 tutti_status tutti__resume_share(tutti__resume *r)
 {
-    int64_t head[4] = {r->found, r->finished, r->complete, 0};
+    int64_t head[5] = {r->found, r->finished, r->complete, 0, r->here};
     char *text = NULL;
     tutti_status status;
 
@@ -424,10 +424,11 @@ tutti_status tutti__resume_share(tutti__resume *r)
         text = tutti__json_text(r->state, JSON_REAL_PRECISION(17));
         head[3] = text ? (int64_t)strlen(text) : 0;
     }
-    status = tutti_broadcast(r->session->group, TUTTI_BUF(head, 4, TUTTI_I64), 0, NULL);
+    status = tutti_broadcast(r->session->group, TUTTI_BUF(head, 5, TUTTI_I64), 0, NULL);
     r->found = head[0] != 0;
     r->finished = head[1] != 0;
     r->complete = head[2] != 0;
+    r->here = head[4] != 0;
     if (status == TUTTI_OK && r->found)
         status = share_state(r, (size_t)head[3], &text);
     if (status == TUTTI_OK && r->found && r->session->rank != 0) {
@@ -498,6 +499,7 @@ static void apply_state(tutti__resume *r)
     p->log_images = real(sums, "log_images", 0);
     p->complete = r->complete;
     p->finished = r->finished;
+    p->saved_elsewhere = !r->here && tutti__session_divides_model(r->session);
     r->totals->seconds_before = real(sums, "seconds", 0);
     r->totals->before = (tutti_traffic){.gradient_bytes = natural(sums, "gradient_bytes"),
                                         .wire_bytes = natural(sums, "wire_bytes")};

@@ -289,15 +289,17 @@ static tutti_status save(tutti__saving *s)
     const size_t bytes = tutti__powersgd_bytes(&s->session->hook);
     const bool first = s->session->rank == 0;
     tutti_status status = TUTTI_OK, before;
+    char why[2048];
 
     before = s->failure == TUTTI_OK ? settle(s) : tutti__fail_again(s->failure, s->unsaved);
+    snprintf(why, sizeof why, "%s", tutti_last_error());
     if (bytes > 0)
         status = first ? collect_hooks(s, bytes) : send_hook(s, bytes);
     if (status != TUTTI_OK)
         return status;
     status = divide(s, before);
     if (status != TUTTI_OK)
-        return first && before != TUTTI_OK ? tutti__fail_again(before, s->unsaved) : status;
+        return first && before != TUTTI_OK ? tutti__fail_again(before, why) : status;
     if (s->session->zero && s->session->shards == 0 &&
         !is_divided(s)) /* a share may be all of it */
         TUTTI_TRY(tutti_zero_consolidate(s->session->zero, s->session->optim, 0));
