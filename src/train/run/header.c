@@ -31,29 +31,51 @@ static long long step_samples(long long shares, long long batch, long long accum
     return shares * batch * (accumulation > 0 ? accumulation : 1);
 }
 
+/* What the samples of a step are divided among. */
+static const char *noun_of(bool shards, bool divided, long long n)
+{
+    static const char *const nouns[] = {"ranks", "data ranks", "shards"};
+    static const char *const one[] = {"rank", "data rank", "shard"};
+    const int k = shards ? 2 : divided ? 1 : 0;
+
+    return n == 1 ? one[k] : nouns[k];
+}
+
+/* Another number of ranks or shards than the checkpoint's run had. */
+static void print_other_shares(tutti__train_run *run, long long then)
+{
+    const tutti__session *s = &run->session;
+    const tutti__train_config *c = s->config;
+    const json_t *state = run->resume.state, *keys = json_object_get(state, "config");
+    const long long now = run->plan.shares,
+                    samples = step_samples(now, c->batch_size, c->grad_accumulation),
+                    had =
+                        step_samples(then, c->batch_size,
+                                     json_integer_value(json_object_get(keys, "grad_accumulation")));
+    const char *was = noun_of(json_integer_value(json_object_get(state, "shards")) > 0,
+                              json_object_get(state, "data_ranks"), then),
+               *is = noun_of(s->shards > 0, s->mesh, now);
+    const bool alike = strncmp(was, is, 4) == 0; /* "rank", "ranks" */
+    char instead[64] = "";
+
+    if (samples != had)
+        snprintf(instead, sizeof instead, " instead of %lld", had);
+    tutti__progress_say(&run->progress, "%lld %s before, %lld%s%s now: a step %stakes %lld samples%s",
+                        then, was, now, alike ? "" : " ", alike ? "" : is,
+                        samples == had ? "still " : "", samples, instead);
+}
+
 static void print_continued(tutti__train_run *run)
 {
-    const tutti__train_config *c = run->session.config;
     const size_t count = run->plan.count;
-    const json_t *keys = json_object_get(run->resume.state, "config");
-    const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size")),
-                    were = json_integer_value(json_object_get(run->resume.state, "shards")),
-                    then = were > 0 ? were : ranks, now = run->plan.shares;
+    const long long then = tutti__resume_shares_then(&run->resume);
 
     tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
                         run->resume.path, (unsigned long long)run->position.at.step,
                         (unsigned long long)run->plan.total_steps);
-    if (then == now)
+    if (then == run->plan.shares)
         return;
-    tutti__progress_say(
-        &run->progress, "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
-        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
-        (were > 0) == (run->session.shards > 0) ? ""
-        : run->session.shards > 0               ? " shards"
-                                                : " ranks",
-        step_samples(now, c->batch_size, c->grad_accumulation),
-        step_samples(then, c->batch_size,
-                     json_integer_value(json_object_get(keys, "grad_accumulation"))));
+    print_other_shares(run, then);
     if (run->position.at.start > 0 && run->position.at.start < count)
         tutti__progress_say(&run->progress,
                             "the %zu remaining samples of epoch %lld are divided among them",
