@@ -34,6 +34,9 @@ for zero in 0 1; do
     rm -rf pipeline
     train pipeline -n 4 --pipeline 2 --zero $zero $gpt2
     alike ranks pipeline
+    says pipeline "^4 ranks (.*) = 2 data x 2 pipeline, 16 samples a step, "
+    says pipeline "^pipeline: stage 0, of ranks 0-1: "
+    says pipeline "1f1b, steps of 4 micro-batches of 2 samples in each of 2 pipelines$"
 done
 
 for model in mlp "vit --layers 4" resnet18; do
@@ -76,3 +79,4 @@ refused 2 "micro_batches: the run of" "$TUTTI" train -n 2 --pipeline 2 $other --
 grep -qE -e "--init pipeline/checkpoints/step-00000002\$" refused.out || { cat refused.out; fail "no checkpoint to begin from"; }
 rm -rf again
 train again -n 2 --pipeline 2 $other --init pipeline/checkpoints/step-00000002
+says again "^init: .*; those of this rank's stages$"

@@ -205,7 +205,8 @@ static tutti__run_cursor cursor_of(const tutti__resume *r)
         return at;
     return (tutti__run_cursor){.step = at.step,
                                .epoch = at.epoch,
-                               .start = tutti__plan_samples(r->plan, &at, tutti__resume_shares_then(r))};
+                               .start =
+                                   tutti__plan_samples(r->plan, &at, tutti__resume_shares_then(r))};
 }
 
 /* The columns, scale and classes of a table must be those of the run. */
@@ -246,8 +247,8 @@ static tutti_status check_data(const tutti__resume *r, const char *folder)
                            tutti__dataset_noun(r->session->data.train), count, folder);
     TUTTI_TRY(check_fit(r, folder));
     if (json_object_get(state, "samples") &&
-        (at.start > count ||
-         tutti__plan_samples(r->plan, &at, tutti__resume_shares_then(r)) != natural(state, "samples")))
+        (at.start > count || tutti__plan_samples(r->plan, &at, tutti__resume_shares_then(r)) !=
+                                 natural(state, "samples")))
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s/state.json is damaged: start %zu and batch %zu of %d %s are not "
                            "%llu samples of %zu",
