@@ -41,6 +41,8 @@ train divided_lora -n 2 --tensor 2 $gpt2 --lora-rank 4 --lr 0.01
 alike plain_lora divided_lora 2e-6
 diff <(grep 'are trained' plain_lora.out) <(grep 'are trained' divided_lora.out) || fail "parameters that are trained, of the whole model"
 train zero.one --zero 3 $gpt2 --max-steps 1
+train range -n 2 --tensor 2 $gpt2 --lr-find --max-steps 20
+[ -s range/lr_find.json ] || fail "no range test of divided layers"
 says zero.one "^zero 3 divides nothing here: there is one rank$"
 train zero -n 4 --tensor 2 --zero 1 $gpt2
 alike gpt2.4 zero 2e-6

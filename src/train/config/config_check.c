@@ -97,7 +97,7 @@ static tutti_status check_layout(const tutti__train_config *c, const tutti__part
                            "comm_hook: the matrices that powersgd approximates are divided among "
                            "ranks with tensor=%lld; use comm_hook=none, bf16 or fp16, or tensor=1",
                            (long long)c->tensor);
-    if (c->lora_dropout > 0)
+    if (c->tensor > 1 && c->lora_dropout > 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "lora_dropout: with tensor=%lld ranks have parts of an adapter's input, "
                            "which dropout does not tell apart; use lora_dropout=0 or tensor=1",

@@ -222,8 +222,8 @@ tutti_status tutti__run_write_results(tutti__train_run *run)
     if (run->saving.unsaved[0])
         note(&notes, "%s", run->saving.unsaved);
     kept = run->session.config->lr_find;
-    if (tutti__session_divides_model(&run->session))
-        kept = write_divided(run, &notes, ema_digest) || kept;
+    if (!kept && tutti__session_divides_model(&run->session))
+        kept = write_divided(run, &notes, ema_digest);
     else {
         kept = kept || write_weights(run, "model.safetensors", &notes);
         kept = write_average(run, &notes, ema_digest) && kept;
