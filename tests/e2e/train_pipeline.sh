@@ -34,6 +34,9 @@ for zero in 0 1; do
     rm -rf pipeline
     train pipeline -n 4 --pipeline 2 --zero $zero $gpt2
     alike ranks pipeline
+    says pipeline "^4 ranks (.*) = 2 data x 2 pipeline, 16 samples a step, "
+    says pipeline "^pipeline: stage 0, of ranks 0-1: "
+    says pipeline "1f1b, steps of 4 micro-batches of 2 samples in each of 2 pipelines$"
 done
 
 for model in mlp "vit --layers 4" resnet18; do
@@ -54,3 +57,26 @@ refused 2 "amp: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --amp fp16 --r
 refused 2 "shards" "$TUTTI" train -n 2 --pipeline 2 --shards 2 --run-dir no
 refused 2 "zero: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --zero 3 --run-dir no
 refused 2 "tensor: with pipeline=2" "$TUTTI" train -n 4 --pipeline 2 --tensor 2 --model vit --run-dir no
+refused 2 "optimizer: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --optimizer muon --run-dir no
+refused 2 "lr_groups: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --lr-groups fc=10 --run-dir no
+refused 2 "pipeline_schedule: it is for a pipeline" "$TUTTI" train --pipeline-schedule gpipe --run-dir no
+
+# Resumed by another layout with as many samples a step: no change of ranks is said. What is refused is named as it was given.
+train plain $gpt2 --checkpoint-every 2 --keep-checkpoints 0
+for layout in "-n 2 --pipeline 2" "-n 2 --tensor 2"; do
+    rm -rf again
+    train again $layout $gpt2 --resume plain/checkpoints/step-00000002
+    says again "2 of 4 steps are done"
+    ! grep -q "before, " again.out || { cat again.out; fail "a change of ranks is said with $layout"; }
+done
+[ -d pipeline ] && rm -rf pipeline
+train pipeline -n 2 --pipeline 2 $gpt2 --checkpoint-every 2 --keep-checkpoints 0
+rm -rf again
+train again -n 2 $gpt2 --resume pipeline/checkpoints/step-00000002
+says again "^1 data rank before, 2 ranks now: a step takes 16 samples instead of 8$"
+other=${gpt2/--grad-accumulation 4/--micro-batches 8}
+refused 2 "micro_batches: the run of" "$TUTTI" train -n 2 --pipeline 2 $other --resume pipeline/checkpoints/step-00000002 --run-dir no
+grep -qE -e "--init pipeline/checkpoints/step-00000002\$" refused.out || { cat refused.out; fail "no checkpoint to begin from"; }
+rm -rf again
+train again -n 2 --pipeline 2 $other --init pipeline/checkpoints/step-00000002
+says again "^init: .*; those of this rank's stages$"

@@ -26,8 +26,9 @@ for model in gpt2 llama vit; do
     alike $model.1 $model.s2 2e-6
     alike $model.2 $model.4 2e-6
 done
-says gpt2.t2 "^tensor 2: each layer is divided among 2 ranks; 1 batch a step$"
-says gpt2.4 "^tensor 2: each layer is divided among 2 ranks; 2 batches a step$"
+says gpt2.t2 "^tensor 2: each layer is divided among 2 ranks; 1 batch of 4 a step$"
+says gpt2.4 "^4 ranks (.*) = 2 data x 2 tensor, 8 samples a step, "
+says gpt2.4 "^tensor 2: each layer is divided among 2 ranks; 2 batches of 4 a step$"
 says gpt2.t2 "^no texts after evaluations"
 [ "$(field gpt2.1/summary.json parameters)" = "$(field gpt2.t2/summary.json parameters)" ] || fail "parameters of gpt2"
 
@@ -38,6 +39,11 @@ alike plain divided 2e-6
 train plain_lora $gpt2 --lora-rank 4 --lr 0.01
 train divided_lora -n 2 --tensor 2 $gpt2 --lora-rank 4 --lr 0.01
 alike plain_lora divided_lora 2e-6
+diff <(grep 'are trained' plain_lora.out) <(grep 'are trained' divided_lora.out) || fail "parameters that are trained, of the whole model"
+train zero.one --zero 3 $gpt2 --max-steps 1
+train range -n 2 --tensor 2 $gpt2 --lr-find --max-steps 20
+[ -s range/lr_find.json ] || fail "no range test of divided layers"
+says zero.one "^zero 3 divides nothing here: there is one rank$"
 train zero -n 4 --tensor 2 --zero 1 $gpt2
 alike gpt2.4 zero 2e-6
 train plain_bf16 $gpt2 --amp bf16

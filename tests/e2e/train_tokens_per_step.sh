@@ -20,7 +20,7 @@ equal "shards" tokens.shards batches.shards
 # Resumed, or from its configuration, by another number of ranks: as many tokens.
 train three $keys --tokens-per-step 192 -n 3 --resume tokens/checkpoints/step-00000002
 accumulates three 2
-says three "^2 ranks before, 3 now: a step takes 12 samples instead of 12"
+says three "^2 ranks before, 3 now: a step still takes 12 samples$"
 train again --config tokens/config.json --run-dir again -n 1
 accumulates again 6
 refused 2 "grad_accumulation, tokens_per_step: the run of" "$TUTTI" train $keys --grad-accumulation 2 --resume tokens/checkpoints/step-00000002 --run-dir none

@@ -45,6 +45,10 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         {c->lora_rank > 0, "lora_rank", "adapts layers by names of the whole model; leave it out"},
         {c->init_only[0], "init_only", "names tensors of the whole model; leave it out"},
         {c->freeze[0], "freeze", "names parameters of the whole model; leave it out"},
+        {c->lr_groups[0], "lr_groups", "names parameters of the whole model; leave it out"},
+        {strcmp(c->optimizer, "muon") == 0, "optimizer",
+         "is, with muon, another for the first and last matrix of the whole model; use sgd, adam, "
+         "adamw, rmsprop, adagrad or lamb"},
         {c->find_unused, "find_unused", "may skip what another stage waits for; leave it out"},
         {c->static_graph, "static_graph", "may skip what another stage waits for; leave it out"},
         {c->lr_find, "lr_find", "changes weights and takes them back; use pipeline=1 for it"},
@@ -56,12 +60,14 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
              strcmp(c->device, "strict") != 0,
          "device", "must be the CPU; use device=cpu"},
     };
+    const char *name = c->pipeline_cuts[0]                         ? "pipeline_cuts"
+                       : c->pipeline_chunks > 0                    ? "pipeline_chunks"
+                       : strcmp(c->pipeline_schedule, "1f1b") != 0 ? "pipeline_schedule"
+                                                                   : NULL;
 
     if (c->pipeline == 1)
-        return c->pipeline_cuts[0] || c->pipeline_chunks > 0
-                   ? tutti__fail(TUTTI_ERR_ARG, "%s: it is for a pipeline; add --pipeline P",
-                                 c->pipeline_cuts[0] ? "pipeline_cuts" : "pipeline_chunks")
-                   : TUTTI_OK;
+        return name ? tutti__fail(TUTTI_ERR_ARG, "%s: it is for a pipeline; add --pipeline P", name)
+                    : TUTTI_OK;
     if (c->pipeline_chunks > 1 && strcmp(c->pipeline_schedule, "interleaved") != 0)
         return tutti__fail(
             TUTTI_ERR_ARG,
@@ -91,7 +97,7 @@ static tutti_status check_layout(const tutti__train_config *c, const tutti__part
                            "comm_hook: the matrices that powersgd approximates are divided among "
                            "ranks with tensor=%lld; use comm_hook=none, bf16 or fp16, or tensor=1",
                            (long long)c->tensor);
-    if (c->lora_dropout > 0)
+    if (c->tensor > 1 && c->lora_dropout > 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "lora_dropout: with tensor=%lld ranks have parts of an adapter's input, "
                            "which dropout does not tell apart; use lora_dropout=0 or tensor=1",

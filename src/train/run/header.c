@@ -31,29 +31,51 @@ static long long step_samples(long long shares, long long batch, long long accum
     return shares * batch * (accumulation > 0 ? accumulation : 1);
 }
 
+/* What the samples of a step are divided among. */
+static const char *noun_of(bool shards, bool divided, long long n)
+{
+    static const char *const nouns[] = {"ranks", "data ranks", "shards"};
+    static const char *const one[] = {"rank", "data rank", "shard"};
+    const int k = shards ? 2 : divided ? 1 : 0;
+
+    return n == 1 ? one[k] : nouns[k];
+}
+
+/* Another number of ranks or shards than the checkpoint's run had. */
+static void print_other_shares(tutti__train_run *run, long long then)
+{
+    const tutti__session *s = &run->session;
+    const tutti__train_config *c = s->config;
+    const json_t *state = run->resume.state, *keys = json_object_get(state, "config");
+    const long long now = run->plan.shares,
+                    samples = step_samples(now, c->batch_size, c->grad_accumulation),
+                    had = step_samples(
+                        then, c->batch_size,
+                        json_integer_value(json_object_get(keys, "grad_accumulation")));
+    const char *was = noun_of(json_integer_value(json_object_get(state, "shards")) > 0,
+                              json_object_get(state, "data_ranks"), then),
+               *is = noun_of(s->shards > 0, s->mesh, now);
+    const bool alike = strncmp(was, is, 4) == 0; /* "rank", "ranks" */
+    char instead[64] = "";
+
+    if (samples != had)
+        snprintf(instead, sizeof instead, " instead of %lld", had);
+    tutti__progress_say(
+        &run->progress, "%lld %s before, %lld%s%s now: a step %stakes %lld samples%s", then, was,
+        now, alike ? "" : " ", alike ? "" : is, samples == had ? "still " : "", samples, instead);
+}
+
 static void print_continued(tutti__train_run *run)
 {
-    const tutti__train_config *c = run->session.config;
     const size_t count = run->plan.count;
-    const json_t *keys = json_object_get(run->resume.state, "config");
-    const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size")),
-                    were = json_integer_value(json_object_get(run->resume.state, "shards")),
-                    then = were > 0 ? were : ranks, now = run->plan.shares;
+    const long long then = tutti__resume_shares_then(&run->resume);
 
     tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
                         run->resume.path, (unsigned long long)run->position.at.step,
                         (unsigned long long)run->plan.total_steps);
-    if (then == now)
+    if (then == run->plan.shares)
         return;
-    tutti__progress_say(
-        &run->progress, "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
-        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
-        (were > 0) == (run->session.shards > 0) ? ""
-        : run->session.shards > 0               ? " shards"
-                                                : " ranks",
-        step_samples(now, c->batch_size, c->grad_accumulation),
-        step_samples(then, c->batch_size,
-                     json_integer_value(json_object_get(keys, "grad_accumulation"))));
+    print_other_shares(run, then);
     if (run->position.at.start > 0 && run->position.at.start < count)
         tutti__progress_say(&run->progress,
                             "the %zu remaining samples of epoch %lld are divided among them",
@@ -111,7 +133,7 @@ static void print_adapters(tutti__train_run *run)
         return;
     for (size_t i = 0; (t = tutti_module_parameter(m, i)) != NULL; i++) {
         adapters += tutti__state_of(t)->adapter != NULL;
-        trained += t->parameter->requires_grad ? tutti_shape_count(t->shape) : 0;
+        trained += t->parameter->requires_grad ? tutti__whole_count(tutti__state_of(t)) : 0;
     }
     tutti__progress_say(
         &run->progress, "%llu adapter%s of rank %d: %s parameters are trained, %.2g %% of all",
@@ -141,34 +163,83 @@ static void print_end(tutti__train_run *run)
                             steps, (long long)c->epochs);
 }
 
+static void print_stages(tutti__train_run *run, int data)
+{
+    const tutti__session *s = &run->session;
+    const long long micro = s->config->grad_accumulation, batch = s->config->batch_size;
+    const int ranks = tutti_mesh_size(s->mesh, "pipeline");
+    char of[48] = "";
+
+    for (int i = 0; i < tutti_pipeline_stages(s->pipeline); i++) {
+        const int first = i % ranks * data;
+
+        if (data > 1)
+            snprintf(of, sizeof of, "ranks %d-%d", first, first + data - 1);
+        else
+            snprintf(of, sizeof of, "rank %d", first);
+        tutti__progress_say(&run->progress, "%s%d, of %s: %s",
+                            i == 0 ? "pipeline: stage " : "          stage ", i, of,
+                            tutti_pipeline_stage(s->pipeline, i));
+    }
+    snprintf(of, sizeof of, " in each of %d pipelines", data);
+    tutti__progress_say(&run->progress,
+                        "          %s, steps of %lld micro-batch%s of %lld sample%s%s",
+                        s->config->pipeline_schedule, micro, micro == 1 ? "" : "es", batch,
+                        tutti__s((uint64_t)batch), data > 1 ? of : "");
+}
+
+/* A stage of ZeRO that does less here than it says. */
+static void print_zero(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+    const long long zero = s->config->zero;
+
+    if (zero > 1 && s->shards > 0)
+        tutti__progress_say(&run->progress,
+                            "zero %lld is 1 with shards: only the optimizer state is divided",
+                            zero);
+    else if (zero > 0 && s->shards == 0 && tutti__session_data_size(s) == 1)
+        tutti__progress_say(&run->progress, "zero %lld divides nothing here: there is one %srank",
+                            zero, s->mesh ? "data " : "");
+}
+
 /* How ranks are divided, if not by samples alone. */
 static void print_layout(tutti__train_run *run)
 {
     const tutti__session *s = &run->session;
-    const int data = tutti__session_data_size(s);
+    const int data = tutti__session_data_size(s),
+              tensor = s->mesh ? tutti_mesh_size(s->mesh, "tensor") : 1;
+    const long long batches = data * (long long)s->config->grad_accumulation;
 
+    print_zero(run);
     if (!s->mesh)
         return;
-    for (int i = 0; s->pipeline && i < tutti_pipeline_stages(s->pipeline); i++)
-        tutti__progress_say(&run->progress, "%s%d, of rank%s %d%s: %s",
-                            i == 0 ? "pipeline: stage " : "          stage ", i,
-                            data > 1 ? "s from" : "",
-                            i % tutti_mesh_size(s->mesh, "pipeline") * data, data > 1 ? " on" : "",
-                            tutti_pipeline_stage(s->pipeline, i));
     if (s->pipeline)
+        print_stages(run, data);
+    if (tensor > 1)
         tutti__progress_say(
-            &run->progress, "          %s, steps of %lld micro-batches of %lld samples%s",
-            s->config->pipeline_schedule, (long long)s->config->grad_accumulation,
-            (long long)s->config->batch_size, data > 1 ? " for each of the data ranks" : "");
-    if (tutti_mesh_size(s->mesh, "tensor") > 1)
-        tutti__progress_say(&run->progress,
-                            "tensor %d: each layer is divided among %d ranks; %d batch%s a step",
-                            tutti_mesh_size(s->mesh, "tensor"), tutti_mesh_size(s->mesh, "tensor"),
-                            data, data == 1 ? "" : "es");
+            &run->progress,
+            "tensor %d: each layer is divided among %d ranks; %lld batch%s of %lld a step", tensor,
+            tensor, batches, batches == 1 ? "" : "es", (long long)s->config->batch_size);
     if (s->task.kind->is_language_modeling && s->config->sample_tokens > 0)
         tutti__progress_say(&run->progress,
                             "no texts after evaluations, as no rank has all of the model: "
                             "tutti generate writes them from a checkpoint");
+}
+
+/* " x batch 4", or of ranks that divide a model " = 2 data x 2 tensor, 8 samples a step". */
+static void text_of_step(const tutti__session *s, char *text, size_t size)
+{
+    const tutti__train_config *c = s->config;
+    const int data = tutti__session_data_size(s);
+    const long long samples = step_samples(data, c->batch_size, c->grad_accumulation);
+
+    if (s->mesh)
+        snprintf(text, size, " = %d data x %lld %s, %lld sample%s a step", data,
+                 (long long)(s->pipeline ? c->pipeline : c->tensor),
+                 s->pipeline ? "pipeline" : "tensor", samples, tutti__s((uint64_t)samples));
+    else
+        snprintf(text, size, " x batch %lld", (long long)c->batch_size);
 }
 
 void tutti__run_header(tutti__train_run *run)
@@ -177,7 +248,7 @@ void tutti__run_header(tutti__train_run *run)
     const tutti__train_config *c = s->config;
     tutti__progress *out = &run->progress;
     const int threads = tutti_ctx_threads(s->cx);
-    char parameters[32], images[32], kind[64], tests[64] = "", shards[32] = "";
+    char parameters[32], images[32], kind[64], tests[64] = "", shards[32] = "", step[96];
 
     if (s->data.test) {
         const size_t n = tutti_dataset_describe(s->data.test).count;
@@ -193,10 +264,10 @@ void tutti__run_header(tutti__train_run *run)
     if (s->shards > 0)
         snprintf(shards, sizeof shards, " over %d shard%s", s->shards,
                  tutti__s((uint64_t)s->shards));
-    tutti__progress_say(out, "%d rank%s (%s)%s x batch %lld, %s kernels, %d thread%s a rank%s",
-                        s->size, tutti__s((uint64_t)s->size), tutti_group_transport_name(s->group),
-                        shards, (long long)c->batch_size, tutti_ctx_kernels_name(s->cx), threads,
-                        tutti__s((uint64_t)threads),
+    text_of_step(s, step, sizeof step);
+    tutti__progress_say(out, "%d rank%s (%s)%s%s, %s kernels, %d thread%s a rank%s", s->size,
+                        tutti__s((uint64_t)s->size), tutti_group_transport_name(s->group), shards,
+                        step, tutti_ctx_kernels_name(s->cx), threads, tutti__s((uint64_t)threads),
                         !tutti__dataset_has_images(s->data.train) ? ""
                         : c->augment                              ? ", augment on"
                                                                   : ", augment off");

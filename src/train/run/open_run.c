@@ -151,7 +151,8 @@ static tutti_status load_weights(tutti__train_run *run)
                            !opts.partial && strstr(tutti_last_error(), "of this model")
                                ? " (--init-partial loads what fits)"
                                : "");
-    tutti__progress_say(&run->progress, "init: %s", loaded);
+    tutti__progress_say(&run->progress, "init: %s%s", loaded,
+                        pipeline ? "; those of this rank's stages" : "");
     warn_of_tokens(run);
     return TUTTI_OK;
 }

@@ -138,8 +138,7 @@ static tutti_status read_state(json_t **state_p, const char *folder)
     return TUTTI_OK;
 }
 
-/* Among how many ranks or shards the samples of a step were divided. */
-static int shares_then(const tutti__resume *r)
+int tutti__resume_shares_then(const tutti__resume *r)
 {
     const int shards = (int)json_integer_value(json_object_get(r->state, "shards"));
     const json_t *data_ranks =
@@ -202,11 +201,12 @@ static tutti__run_cursor cursor_of(const tutti__resume *r)
                             .start = (size_t)natural(state, "start"),
                             .batch = (size_t)natural(state, "batch")};
 
-    if (shares_then(r) == r->plan->shares)
+    if (tutti__resume_shares_then(r) == r->plan->shares)
         return at;
     return (tutti__run_cursor){.step = at.step,
                                .epoch = at.epoch,
-                               .start = tutti__plan_samples(r->plan, &at, shares_then(r))};
+                               .start =
+                                   tutti__plan_samples(r->plan, &at, tutti__resume_shares_then(r))};
 }
 
 /* The columns, scale and classes of a table must be those of the run. */
@@ -226,7 +226,7 @@ static tutti_status check_fit(const tutti__resume *r, const char *folder)
         "classes, or their tokenizer or text (its state.json, \"data\") are not those of "
         "this run's, which would "
         "change the result; resume with the same data, or begin a new run from its "
-        "weights: --init %s/model.safetensors",
+        "weights: --init %s",
         folder, folder);
 }
 
@@ -242,17 +242,17 @@ static tutti_status check_data(const tutti__resume *r, const char *folder)
         return tutti__fail(TUTTI_ERR_ARG,
                            "data: the run of %s had %lld training %s, and this one has %zu, "
                            "which would change the result; resume with the same data, or begin a "
-                           "new run from its weights: --init %s/model.safetensors",
+                           "new run from its weights: --init %s",
                            folder, (long long)json_integer_value(was),
                            tutti__dataset_noun(r->session->data.train), count, folder);
     TUTTI_TRY(check_fit(r, folder));
     if (json_object_get(state, "samples") &&
-        (at.start > count ||
-         tutti__plan_samples(r->plan, &at, shares_then(r)) != natural(state, "samples")))
+        (at.start > count || tutti__plan_samples(r->plan, &at, tutti__resume_shares_then(r)) !=
+                                 natural(state, "samples")))
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s/state.json is damaged: start %zu and batch %zu of %d %s are not "
                            "%llu samples of %zu",
-                           folder, at.start, at.batch, shares_then(r),
+                           folder, at.start, at.batch, tutti__resume_shares_then(r),
                            natural(state, "shards") > 0 ? "shards" : "ranks",
                            (unsigned long long)natural(state, "samples"), count);
     return TUTTI_OK;
@@ -610,7 +610,7 @@ static tutti_status apply_samples(tutti__resume *r)
     const tutti__run_cursor at = cursor_of(r);
 
     r->position->shared.from = at;
-    if (!samples || !from || shares_then(r) != r->session->shards)
+    if (!samples || !from || tutti__resume_shares_then(r) != r->session->shards)
         return TUTTI_OK;
     if (sscanf(json_string_value(samples) ? json_string_value(samples) : "",
                "%16" SCNx64 "%16" SCNx64, &r->position->shared.samples[0],

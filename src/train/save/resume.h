@@ -59,6 +59,8 @@ static inline int tutti__resume_ranks_then(const tutti__resume *r)
 {
     return (int)json_integer_value(json_object_get(r->state, "world_size"));
 }
+/* Among how many ranks or shards the samples of its steps were divided: fewer than ranks, if those divided the model too. */
+int tutti__resume_shares_then(const tutti__resume *r);
 /* ---- resume_hook.c: the communication hook ---- */
 /* FORMAT if the checkpoint lacks the state of a rank's. Rank 0. */
 tutti_status tutti__resume_check_hook(const tutti__resume *r, const char *folder);

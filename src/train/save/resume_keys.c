@@ -101,9 +101,17 @@ static void append(char text[400], const char *name, const char *value)
     snprintf(text + n, 400 - n, "%s%s%s%.100s", n ? ", " : "", name, *name ? " " : "", value);
 }
 
-static void add_difference(differences *d, int key, const json_t *was, const json_t *is)
+/* The name under which this run is given it. */
+static const char *name_of(const tutti__train_config *config, int key)
 {
-    const char *name = tutti__key_table[key].name;
+    const bool micro = key == TUTTI__KEY_OF_grad_accumulation && config->micro_batches > 0;
+
+    return tutti__key_table[micro ? TUTTI__KEY_OF_micro_batches : key].name;
+}
+
+static void add_difference(differences *d, const char *name, int key, const json_t *was,
+                           const json_t *is)
+{
     const bool is_end = key == TUTTI__KEY_OF_epochs || key == TUTTI__KEY_OF_max_steps;
     char *before = text_of(was), *now = text_of(is);
 
@@ -130,7 +138,7 @@ static tutti_status refuse(const tutti__resume *r, const differences *d, const c
         "%s%s: the run of %s has %s, and this one %s, %s%s; resume with the same value%s (--config "
         "with "
         "that run's config.json takes all of them), or begin a new run from its weights: --init "
-        "%s/model.safetensors",
+        "%s",
         d->names, more, path, d->before + skip, d->now + skip,
         d->is_end ? "which changes the learning rate of all steps with schedule="
                   : "which would change the result",
@@ -165,7 +173,7 @@ tutti_status tutti__resume_check_keys(const tutti__resume *r, const json_t *keys
         /* A key that the checkpoint lacks is newer than it. */
         if (was && !is_free(i, r->session->config, keys) && !json_equal(was, is) &&
             !is_over(i, r, was, is, &d))
-            add_difference(&d, i, was, is);
+            add_difference(&d, name_of(r->session->config, i), i, was, is);
     }
     json_decref(mine);
     free(text);
