@@ -103,8 +103,7 @@ static int a_model_larger_than_a_rank(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Pages with old bytes are used again, in whole large pages; a width that is no multiple of 16 puts padding between gradients, which
- * the norm would see. The last update depends on all before. */
+/* Pages with old bytes are used again, in whole large pages. The last update depends on all before. */
 static int used_pages_change_no_bit(tutti_group *group, void *arg)
 {
     float norms[4] = {0};
