@@ -38,7 +38,8 @@ typedef struct tutti_ddp_opts {
      * ranks: keep_buffers, a buffer_hook, ignored, a communication hook, sparse gradients, batch norm over all ranks, Join. */
     int shards, wire_bits;
     size_t n_counters;
-    int zero;             /* stage of ZeRO, below; 0: none */
+    int zero;        /* stage of ZeRO, below; 0: none */
+    int shard_copies; /* ranks that have each share of the optimizer state: 0 and 1: one, 2: two; below */
     uint64_t reserved[1]; /* zero */
 } tutti_ddp_opts;
 
