@@ -174,8 +174,10 @@ static tutti_status bring(gathering *g, const tutti__zero_holder *all, bool *for
 
     *forgets_p = rolls || (!holds && !all_here);
     g->takes = holds || (all_here && g->source[0] == rank);
-    if (rolls)
+    if (rolls) {
+        tutti_log(TUTTI_LOG_DEBUG, "zero", "rank %d ends the update that others have ended", rank);
         status = tutti__optim_update_alone(g->optim);
+    }
     if (status == TUTTI_OK && all_here)
         status = tutti__optim_prepare(g->optim, NULL);
     if (status == TUTTI_OK)
