@@ -196,13 +196,21 @@ static uint64_t digest_in_turn(tutti_elastic *e, tutti_zero *zero, const network
 
 /* ZeRO's calls in an update: a worker may die when all have agreed on it (MODEL_BEGIN), and when its first share is being sent. */
 static model_worker *of_update;
+static int unaware = -1; /* the place of a worker that does not know that all agreed on the step in which another dies */
 static tutti__sharding before;
 
 static tutti_status bomb_begin(void *self, const void *optim, double value)
 {
     TUTTI_TRY(before.begin(self, optim, value));
     model_pass(of_update, MODEL_BEGIN);
-    return TUTTI_OK;
+    if (of_update->place != unaware ||
+        tutti_elastic_step(of_update->e) != of_update->plan->deaths[0].step)
+        return TUTTI_OK;
+    /* agrees again, in vain: as if it had not heard the end of the first time */
+    while (tutti_group_status(tutti_elastic_group(of_update->e)) == TUTTI_OK)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    unaware = -1;
+    return before.begin(self, optim, value);
 }
 
 static tutti_status bomb_updated(void *self, size_t i)
@@ -214,11 +222,13 @@ static tutti_status bomb_updated(void *self, size_t i)
 
 static void mine_update(model_worker *w, const network *net)
 {
-    tutti__sharding *sharding = (tutti__sharding *)(uintptr_t)net->base.root->sharding;
+    tutti__sharding *sharding = net->base.root->sharding;
 
     if (!sharding)
         return;
     of_update = w;
+    if (atomic_load(&w->plan->died_ns) > 0) /* a replacement */
+        unaware = -1;
     before = *sharding;
     sharding->begin = bomb_begin;
     sharding->updated = bomb_updated;
@@ -383,6 +393,21 @@ static void two_die_with_their_shares(void **state)
     loses = false;
 }
 
+/* Two of three have agreed on an update: one dies, the other ends it. The third has not heard that, and must follow, since it alone
+ * has the copy of the dead one's share. */
+static void one_is_unaware(void **state)
+{
+    (void)state;
+    for (int dies = 0; dies < 3; dies++) {
+        model_plan *plan = model_plan_new();
+
+        plan->deaths[0] = (model_death){MODEL_BEGIN, dies, SIGKILL, 5, 0};
+        unaware = (dies + 1) % 3;
+        run("a death that all but one had agreed before", plan, 3, 1);
+    }
+    unaware = -1;
+}
+
 static double kill_ms;
 
 static void kill_one(elastic_job *of, void *arg)
@@ -482,6 +507,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_in_each_place, copy, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_with_its_share, copy, share_nothing),
         cmocka_unit_test_setup_teardown(two_die_with_their_shares, copy, share_nothing),
+        cmocka_unit_test_setup_teardown(one_is_unaware, copy, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_at_any_time, copy, share_nothing),
         cmocka_unit_test_setup_teardown(shares_are_handed_over, copy, share_nothing)};
 
