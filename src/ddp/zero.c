@@ -318,17 +318,18 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
     ddp->zero = zero = tutti__alloc(sizeof *zero);
     if (!zero)
         return TUTTI_ERR_MEMORY;
-    *zero = (tutti_zero){.ddp = ddp,
-                         .stage = stage,
-                         .root = ddp->module->root,
-                         .sharding = {.self = zero,
-                                      .whole_gradients = ddp->shards != NULL,
-                                      .prepare = tutti__zero_prepare,
-                                      .begin = begin,
-                                      .updated = updated,
-                                      .finish = stage == 3     ? drop
-                                                : ddp->opts.shard_copies > 1 ? tutti__zero_finish_copies
-                                                                             : tutti__zero_finish}};
+    *zero =
+        (tutti_zero){.ddp = ddp,
+                     .stage = stage,
+                     .root = ddp->module->root,
+                     .sharding = {.self = zero,
+                                  .whole_gradients = ddp->shards != NULL,
+                                  .prepare = tutti__zero_prepare,
+                                  .begin = begin,
+                                  .updated = updated,
+                                  .finish = stage == 3                   ? drop
+                                            : ddp->opts.shard_copies > 1 ? tutti__zero_finish_copies
+                                                                         : tutti__zero_finish}};
     zero->copies = ddp->opts.shard_copies > 1;
     zero->shared = tutti__alloc((ddp->n + 1) * sizeof *zero->shared);
     if (!zero->shared)

@@ -56,8 +56,8 @@ struct tutti_zero {
     size_t n_buckets;   /* of ranges and works */
 
     /* ---- Copies of shares (zero_copies.c) ---- */
-    bool copies; /* the previous rank's share is here too */
-    bool keeps;  /* shares outlive their group: tutti__zero_recover follows */
+    bool copies;     /* the previous rank's share is here too */
+    bool keeps;      /* shares outlive their group: tutti__zero_recover follows */
     bool updating;   /* an update of the ranges has begun, and has not ended */
     bool ready;      /* an update could not begin, because the group died: its gradients are here */
     bool incomplete; /* the last update's parameters did not arrive from all other ranks */

@@ -21,10 +21,11 @@ tutti_status tutti__zero_begin_copies(tutti_zero *zero, const tutti_optim *optim
     tutti_status status;
 
     if (zero->root->optims->next)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "%s: with shard_copies 2 a module has one optimizer; use groups of it, or "
-                           "shard_copies 1",
-                           optim->rule->name);
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "%s: with shard_copies 2 a module has one optimizer; use groups of it, or "
+            "shard_copies 1",
+            optim->rule->name);
     status = tutti__agree_on_optim(zero->group, optim);
     zero->updating = status == TUTTI_OK;
     /* Some ranks may have agreed, and update. They know that all have the means, and this one can follow. */
@@ -228,7 +229,8 @@ static tutti_status follow(tutti_zero *zero, tutti_group *group, const tutti__ze
     switch (tutti__zero_find_shares(all, n, source)) {
     case TUTTI__SHARES_FOUND:
         if (rank == 0)
-            tutti_log(TUTTI_LOG_DEBUG, "zero", "shares of generation %lld, of %lld ranks, come from %d",
+            tutti_log(TUTTI_LOG_DEBUG, "zero",
+                      "shares of generation %lld, of %lld ranks, come from %d",
                       (long long)all[0].tag.generation, (long long)all[0].tag.size, n);
         TUTTI_TRY(bring(&g, all, forgets_p));
         return TUTTI_OK;
@@ -277,7 +279,7 @@ tutti_status tutti__zero_recover(const tutti_ddp *ddp, int64_t generation, int64
     if (status != TUTTI_OK)
         return status;
     zero->ready = zero->incomplete = false;
-    zero->tag = (tutti__zero_tag){
-        .generation = generation, .size = n, .rank = tutti_group_rank(group)};
+    zero->tag =
+        (tutti__zero_tag){.generation = generation, .size = n, .rank = tutti_group_rank(group)};
     return TUTTI_OK;
 }

@@ -15,7 +15,11 @@ typedef struct tutti__zero_holder {
 } tutti__zero_holder;
 
 /* What the new group does: nothing, since rank 0 has no shares; gather from source[]; or nobody has some share of rank 0's moment. */
-typedef enum tutti__zero_find { TUTTI__SHARES_UNUSED, TUTTI__SHARES_FOUND, TUTTI__SHARES_LOST } tutti__zero_find;
+typedef enum tutti__zero_find {
+    TUTTI__SHARES_UNUSED,
+    TUTTI__SHARES_FOUND,
+    TUTTI__SHARES_LOST
+} tutti__zero_find;
 
 /* Whether this rank has shares of rank 0's moment, or will have them after the update for which it is ready. */
 bool tutti__zero_holds(const tutti__zero_holder *all, int rank);

@@ -82,7 +82,8 @@ typedef struct tutti__range {
 typedef struct tutti__sharding {
     void *self;
     tutti_peers peers;
-    const tutti__range *ranges; /* each copy before the share of its bucket, whose update sends it; else ascending */
+    const tutti__range *
+        ranges; /* each copy before the share of its bucket, whose update sends it; else ascending */
     size_t n;
     uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
     bool whole_gradients; /* every rank has all means: norms need no communication */

@@ -196,7 +196,8 @@ static uint64_t digest_in_turn(tutti_elastic *e, tutti_zero *zero, const network
 
 /* ZeRO's calls in an update: a worker may die when all have agreed on it (MODEL_BEGIN), and when its first share is being sent. */
 static model_worker *of_update;
-static int unaware = -1; /* the place of a worker that does not know that all agreed on the step in which another dies */
+static int unaware =
+    -1; /* the place of a worker that does not know that all agreed on the step in which another dies */
 static tutti__sharding before;
 
 static tutti_status bomb_begin(void *self, const void *optim, double value)
@@ -248,7 +249,9 @@ static int train(int place, void *arg)
     TUTTI_MUST(tutti_sgd_new(&optim, &net.base, &(tutti_sgd_opts){.lr = 0.05f, .momentum = 0.9f}));
     TUTTI_MUST(tutti_elastic_new(&w.e, &(tutti_elastic_opts){.shards = SHARDS}));
     TUTTI_MUST(tutti_elastic_keep_module(
-        w.e, &net.base, &(tutti_ddp_opts){.check_replicas = 1, .zero = in_shares, .shard_copies = 1 + copied}, &ddp));
+        w.e, &net.base,
+        &(tutti_ddp_opts){.check_replicas = 1, .zero = in_shares, .shard_copies = 1 + copied},
+        &ddp));
     TUTTI_MUST(tutti_elastic_keep(w.e, &(tutti_elastic_part){.name = "deaths",
                                                              .regroup = bomb_regroup,
                                                              .state = bomb_state,
@@ -360,7 +363,7 @@ static void one_in_each_place(void **state)
 /* It dies with its shard of the state: the job restarts from the initial state. */
 static void one_dies_with_its_share(void **state)
 {
-    static const model_place places[] = {MODEL_REGROUP, MODEL_SHARD, MODEL_REDUCE,   MODEL_REDUCED,
+    static const model_place places[] = {MODEL_REGROUP, MODEL_SHARD, MODEL_REDUCE,    MODEL_REDUCED,
                                          MODEL_UPDATE,  MODEL_BEGIN, MODEL_COMMITTED, MODEL_OVER};
 
     (void)state;

@@ -35,7 +35,8 @@ static void neighbours_alone_lose(void **state)
             int source[MOST], n = survive(all, size, alive);
             bool lost = false;
 
-            all[n++] = (tutti__zero_holder){.form = TUTTI__HAS_NOTHING, .step = -1}; /* a replacement */
+            all[n++] =
+                (tutti__zero_holder){.form = TUTTI__HAS_NOTHING, .step = -1}; /* a replacement */
             for (int r = 0; r < size; r++)
                 lost = lost || (!(alive >> r & 1) && !(alive >> (r + 1) % size & 1));
             assert_int_equal(tutti__zero_find_shares(all, n, source),

@@ -42,17 +42,18 @@ static tutti_status check_copies(const tutti__train_config *c, const tutti__part
                            "--shards V with --zero 1; add %s, or use shard_copies=1",
                            c->shards == 0 ? "--shards V" : "--zero 1");
     if (c->ema > 0 || c->histograms || parts->own.hooks || strcmp(c->amp, "fp16") == 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s: with shard_copies=2 it cannot be used: it reads or changes state in "
-                           "the middle of a step, which a death may undo; use %s, or shard_copies=1",
-                           c->ema > 0          ? "ema"
-                           : c->histograms     ? "histograms"
-                           : parts->own.hooks  ? "hooks"
-                                               : "amp",
-                           c->ema > 0          ? "ema=0"
-                           : c->histograms     ? "histograms=false"
-                           : parts->own.hooks  ? "no hooks"
-                                               : "amp=bf16");
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s: with shard_copies=2 it cannot be used: it reads or changes state in "
+            "the middle of a step, which a death may undo; use %s, or shard_copies=1",
+            c->ema > 0         ? "ema"
+            : c->histograms    ? "histograms"
+            : parts->own.hooks ? "hooks"
+                               : "amp",
+            c->ema > 0         ? "ema=0"
+            : c->histograms    ? "histograms=false"
+            : parts->own.hooks ? "no hooks"
+                               : "amp=bf16");
     return TUTTI_OK;
 }
 
