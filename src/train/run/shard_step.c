@@ -158,8 +158,8 @@ static tutti_status commit(tutti__train_run *run, double rest, uint64_t begin_ns
     status = tutti__session_scale(&run->session, rest);
     if (status == TUTTI_OK)
         status = tutti__run_update(run);
-    if (status !=
-        TUTTI_OK) { /* with copies of shares it may not have begun, and this step is done again */
+    if (status != TUTTI_OK) {
+        /* With copies of shares the update may not have begun, and the step is done again. */
         run->position = run->worker->undo;
         return status;
     }
