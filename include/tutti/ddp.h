@@ -58,7 +58,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_mo
                                                      tutti_group *group,
                                                      const tutti_ddp_opts *opts);
 /* Moves the gradients back to the module's own memory (if there is not enough, they are dropped with a warning in the log,
- * and the next backward tries again). NULL is fine. */
+ * and the next backward tries again). With ZeRO from stage 2 on, whose gradients are this rank's shares, drops them. NULL is fine. */
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp);
 /* Copies rank 0's buffers to all ranks. Training steps do this in tutti_step_begin (unless keep_buffers, or paused);
  * evaluation steps send nothing, so that some ranks may evaluate alone: call this before evaluating. Collective. */
@@ -160,7 +160,7 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  * Each of the ranks holds 1 / size of
  *   stage 1    the optimizer state: backward reduce-scatters each bucket to the ranks' shares; tutti_optim_step updates this
  *              rank's share and all-gathers the parameters, bucket by bucket;
- *   stage 2    and the gradients: when a bucket is reduced, memory outside of this rank's share is given back to the system. At
+ *   stage 2    and the gradients: when a bucket is reduced, memory outside of this rank's share serves the next ones. At
  *              most a few buckets are whole at a time, except between pause and resume, which accumulate whole gradients;
  *   stage 3    and the parameters: before an operation reads one, the shares of its bucket are all-gathered, one bucket ahead by
  *              the order of the last step; two or three buckets are whole at a time. With tutti_ctx_opts.defers_parameters no rank
@@ -170,12 +170,14 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     handle that;
  *   - tutti_optim_step and tutti_clip_grad_norm are collective; hyper-parameters that differ between ranks are MISMATCH in
  *     tutti_optim_step, before any update, with names and values;
+ *   - of parameters in opts.ignored the norm counts rank 0's gradients on all ranks; without ZeRO each rank counts its own, and so
+ *     may clip the averaged ones by another factor;
  *   - each averaged backward needs a zero_grad, of the root or of a child, since the previous one, else it is an error (pause
  *     and resume accumulate as usual);
  *   - no communication hook can be set; stages above 1 do not go together with Join, MPI or devices other than the CPU;
  *   - stage 3: all ranks run the same operations on the model, also in evaluation. tutti_tensor_read of a parameter, digests and files
- *     of the model work where tutti_zero_consolidate has gathered it, until the next update; tutti_tensor_write is for all ranks, with
- *     the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
+ *     of the model work where tutti_zero_consolidate has gathered it, until the next update or load; tutti_tensor_write
+ *     is for all ranks, with the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
  * With logical shards (opts.shards) gradients are reduced in full, as without ZeRO, every stage is stage 1, and of the above only
  * tutti_optim_step changes: tutti_tensor_grad and clip_grad_norm have the bits of training without ZeRO. In elastic training a death
  * then loses a share of the state, and all return to the start or a checkpoint, unless opts.shard_copies is 2: each rank also has the

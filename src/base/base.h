@@ -274,16 +274,18 @@ bool tutti__cgroup_memory(int64_t *limit_p, int64_t *used_p);
  * killed. */
 bool tutti__fits_memory(size_t bytes);
 /* Addresses without memory: access ends the process. NULL with the message set. `back` gives memory to the pages in which the bytes
- * are (MEMORY), `give_back` takes it from those that are wholly in them. */
+ * are (MEMORY), `give_back` takes it from those that are wholly in them. Unless it stays, both are of the same ranges, and memory that was
+ * given back serves the next that is backed, in place of new one, with whatever is in it; it goes back to the system with the
+ * last reservation, or, of less than a large page, at once. Any thread. */
 void *tutti__memory_reserve(size_t bytes);
 void tutti__memory_unreserve(void *p, size_t bytes);
-tutti_status tutti__memory_back(void *p, size_t bytes);
+tutti_status tutti__memory_back(void *p, size_t bytes, bool stays);
 /* The same, but each page only when it is first used. */
 tutti_status tutti__memory_open(void *p, size_t bytes);
 /* Bytes that are backed and given back together may be large pages. */
 void tutti__memory_together(void *p, size_t bytes);
 void tutti__memory_give_back(void *p, size_t bytes);
-/* Of memory that is not shared. Gives that of whole pages in the range back: then they are zeros. */
+/* As give_back, but then they are zeros, which become memory when they are used without `back`. Of reserved memory. */
 void tutti__memory_discard(void *p, size_t bytes);
 /* Bytes of the range's pages that have memory now. */
 size_t tutti__memory_resident(const void *p, size_t bytes);

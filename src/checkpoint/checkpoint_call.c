@@ -106,3 +106,20 @@ tutti_status tutti__checkpoint_call_begin(tutti__checkpoint_call *p,
     free(items);
     return status;
 }
+
+tutti_status tutti__checkpoint_call_divided(const tutti__checkpoint_call *p, bool *model_p,
+                                            bool *optim_p)
+{
+    const struct tutti_root *root = p->m->root;
+    int64_t is[2] = {root->reserved, root->sharding && !root->sharding->whole_gradients};
+
+    *model_p = *optim_p = false;
+    if (tutti__checkpoint_call_ranks(p) == 1)
+        return TUTTI_OK;
+    for (size_t i = 0; i < root->parameters.n; i++)
+        is[0] |= root->parameters.p[i]->split.count > 0;
+    TUTTI_TRY(tutti_all_reduce(p->group, TUTTI_BUF(is, 2, TUTTI_I64), TUTTI_MAX, NULL));
+    *model_p = is[0] != 0;
+    *optim_p = is[0] || is[1];
+    return TUTTI_OK;
+}

@@ -18,6 +18,10 @@ typedef struct tutti__checkpoint_call {
 tutti_status tutti__checkpoint_call_begin(tutti__checkpoint_call *call,
                                           const tutti_checkpoint_opts *opts, const char *path,
                                           char folder[TUTTI__CHECKPOINT_PATH]);
+/* What is divided over the ranks: the model, and the average, or only the optimizer's state; by logical shards every rank has all of the
+ * state in a file. Collective. */
+tutti_status tutti__checkpoint_call_divided(const tutti__checkpoint_call *call, bool *model_p,
+                                            bool *optim_p);
 static inline tutti_status tutti__checkpoint_call_agree(const tutti__checkpoint_call *call,
                                                         tutti_status status)
 {

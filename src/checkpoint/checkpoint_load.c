@@ -328,22 +328,6 @@ static tutti_status apply(const tutti__checkpoint_call *p, loading *l)
     return TUTTI_OK;
 }
 
-/* What this rank's model is divided by; by logical shards every rank takes all of the state. */
-static tutti_status find_divided(const tutti__checkpoint_call *p, loading *l)
-{
-    const struct tutti_root *root = p->m->root;
-    int64_t is[2] = {root->reserved, root->sharding && !root->sharding->whole_gradients};
-
-    if (tutti__checkpoint_call_ranks(p) == 1)
-        return TUTTI_OK;
-    for (size_t i = 0; i < root->parameters.n; i++)
-        is[0] |= root->parameters.p[i]->split.count > 0;
-    TUTTI_TRY(tutti_all_reduce(p->group, TUTTI_BUF(is, 2, TUTTI_I64), TUTTI_MAX, NULL));
-    l->divides_model = is[0] != 0;
-    l->divides_optim = is[0] || is[1];
-    return TUTTI_OK;
-}
-
 /* Each rank reads what it has of what is divided: of the optimizer's state in its next step. */
 static tutti_status take_divided(const tutti__checkpoint_call *p, const loading *l)
 {
@@ -360,7 +344,7 @@ static tutti_status take_divided(const tutti__checkpoint_call *p, const loading 
 
 static tutti_status load(const tutti__checkpoint_call *p, const char *folder, loading *l)
 {
-    TUTTI_TRY(find_divided(p, l));
+    TUTTI_TRY(tutti__checkpoint_call_divided(p, &l->divides_model, &l->divides_optim));
     TUTTI_TRY(tutti__checkpoint_call_agree(
         p, tutti__checkpoint_call_is_first(p) ? read_all(p, folder, l) : TUTTI_OK));
     if (p->group)

@@ -215,8 +215,10 @@ static tutti_status write_parts(const tutti__checkpoint_call *p, tutti__copies *
     uint64_t headers[TUTTI__COPIES] = {0};
     tutti_status status = copy(c);
 
-    if (status != TUTTI_OK && tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
+    if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP) {
+        tutti__shared_drop(shared);
         return status;
+    }
     status = tutti__group_agree(p->group, status);
     if (status == TUTTI_OK)
         status = tutti__copies_digest(c);
@@ -254,11 +256,12 @@ static tutti_status write_together(const tutti__checkpoint_call *p, tutti__copie
 static tutti_status divide(const tutti__checkpoint_call *p, tutti__copies *c)
 {
     const tutti_optim *optim = p->optim;
-    const bool gathers = optim && optim->sharding && optim->sharding->whole_gradients;
+    bool model, state;
 
     if (optim)
         TUTTI_TRY(tutti__optim_load_now(p->optim));
-    if (!gathers)
+    TUTTI_TRY(tutti__checkpoint_call_divided(p, &model, &state));
+    if (model || (state && optim))
         TUTTI_TRY(tutti__copies_divide(c, p->group));
     if (c->group || !optim || !optim->sharding)
         return TUTTI_OK;

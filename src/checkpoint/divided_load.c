@@ -212,6 +212,17 @@ tutti_status tutti__divided_check(const tutti_module *m, const char *folder, con
     return status;
 }
 
+/* This rank's pieces, whose values are about to be replaced. */
+static tutti_status list_pieces(tutti__pieces *mine, const tutti_module *m,
+                                const tutti_ema *average)
+{
+    const struct tutti_root *root = m->root;
+
+    if (!average && root->reserved && root->sharding)
+        TUTTI_TRY(root->sharding->discard(root->sharding->self));
+    return tutti__pieces_of_module(mine, m, average);
+}
+
 tutti_status tutti__divided_load(tutti_module *m, const tutti_ema *average, tutti_group *group,
                                  const char *folder, const char *stem, const char *digest)
 {
@@ -220,7 +231,7 @@ tutti_status tutti__divided_load(tutti_module *m, const tutti_ema *average, tutt
     tutti_status status = tutti__divided_open(&source, group, folder, stem, digest);
 
     if (status == TUTTI_OK)
-        status = tutti__group_agree(group, tutti__pieces_of_module(&mine, m, average));
+        status = tutti__group_agree(group, list_pieces(&mine, m, average));
     if (status == TUTTI_OK)
         status = tutti__divided_read(&source, &mine, m->cx->stream, NULL, false, false);
     tutti__pieces_free(&mine);

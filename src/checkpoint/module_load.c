@@ -4,6 +4,7 @@
  * First matches every tensor of the module with one in the file, then reads all, then writes all. */
 #include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/read_part.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/weights.h"
 #include "ddp/pieces.h"

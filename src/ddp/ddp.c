@@ -498,6 +498,7 @@ static tutti_status prepare(tutti_ddp *ddp, const tutti_ddp_opts *opts)
 tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group *group,
                            const tutti_ddp_opts *opts)
 {
+    char why[2048];
     tutti_ddp *ddp;
     tutti_status status;
 
@@ -512,8 +513,9 @@ tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group 
     ddp->group = group;
     status = tutti__ddp_replicate(ddp, opts ? opts : &(tutti_ddp_opts){0}, prepare(ddp, opts));
     if (status != TUTTI_OK) {
-        tutti_ddp_free(ddp);
-        return status;
+        snprintf(why, sizeof why, "%s", tutti_last_error());
+        tutti_ddp_free(ddp); /* which says why the module cannot be used any more */
+        return tutti__fail_again(status, why);
     }
     if (!module->cx->shard_chosen && !ddp->shards)
         module->cx->shard = (uint64_t)tutti_group_rank(group);

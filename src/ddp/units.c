@@ -41,18 +41,21 @@ static size_t others_bytes(const tutti_zero *zero, const tutti__zero_bucket *b)
     return tutti__zero_share(zero, b) * (size_t)(zero->sharding.peers.size - 1) * sizeof(float);
 }
 
+/* For all but this rank's share and the tail, which an all_gather overwrites. */
 static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
+    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
+    float *p = zero->root->flat_parameters;
 
-    TUTTI_TRY(cx->device_ops->back(cx->device,
-                                   zero->root->flat_parameters + tutti__zero_begin(zero, b),
-                                   b->count * sizeof(float)));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + begin, (own - begin) * sizeof *p, false));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + end, (tail - end) * sizeof *p, false));
     hold(zero, others_bytes(zero, b));
     return TUTTI_OK;
 }
 
-/* Of all but this rank's share and the tail. */
+/* What `back` brings. */
 static void give_back(tutti_zero *zero, tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
@@ -150,6 +153,13 @@ tutti_status tutti__units_drop(tutti_zero *zero)
 
     make_room(zero, 0);
     return status;
+}
+
+tutti_status tutti__units_discard(tutti_zero *zero)
+{
+    free(zero->whole);
+    zero->whole = NULL;
+    return tutti__units_drop(zero);
 }
 
 /* ---- The order of the last step ----------------------------------------------------------------------------------- */
@@ -265,9 +275,7 @@ static tutti_status write(tutti_tensor *t, const void *src)
         {own_begin(zero, b), own_begin(zero, b) + tutti__zero_share(zero, b)},
         {tail_begin(zero, b), tutti__zero_begin(zero, b) + b->count}};
 
-    free(zero->whole);
-    zero->whole = NULL;
-    TUTTI_TRY(tutti__units_drop(zero));
+    TUTTI_TRY(tutti__units_discard(zero));
     for (int k = 0; k < 2; k++) {
         const size_t low = begin > parts[k][0] ? begin : parts[k][0];
         const size_t high = end < parts[k][1] ? end : parts[k][1];
@@ -284,10 +292,8 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
     const bool here = tutti_group_rank(zero->group) == root;
     const struct tutti_root *r = zero->root;
     size_t at = 0;
-    tutti_status status = tutti__units_drop(zero);
+    tutti_status status = tutti__units_discard(zero);
 
-    free(zero->whole);
-    zero->whole = NULL;
     if (status == TUTTI_OK && here &&
         !(zero->whole = tutti__alloc_unset((r->n_flat + 1) * sizeof(float))))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
@@ -312,6 +318,10 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
     }
     if (here && status == TUTTI_OK)
         memcpy(zero->whole + at, r->flat_parameters + at, (r->n_flat - at) * sizeof(float));
+    if (status != TUTTI_OK) {
+        free(zero->whole);
+        zero->whole = NULL;
+    }
     return status;
 }
 
@@ -399,6 +409,23 @@ static void part(const tutti_zero *zero, const tutti__zero_bucket *b)
     cx->device_ops->together(cx->device, p + end, (tail - end) * sizeof *p);
 }
 
+/* All of its memory for the first time, with zeros. */
+static tutti_status back_all(tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    const tutti_ctx *cx = zero->root->module->cx;
+    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t tail = tail_begin(zero, b), end = begin + b->count;
+    const size_t share = tutti__zero_share(zero, b);
+    float *p = zero->root->flat_parameters;
+
+    part(zero, b);
+    TUTTI_TRY(back(zero, b));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + own, share * sizeof *p, true));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + tail, (end - tail) * sizeof *p, true));
+    hold(zero, b->count * sizeof *p - others_bytes(zero, b));
+    return cx->device_ops->zero(cx->stream, p + begin, b->count * sizeof *p);
+}
+
 /* Copies the source's elements of parameter i, and moves or draws them before. */
 static tutti_status bring_first(tutti_zero *zero, size_t i, const void *from)
 {
@@ -429,13 +456,10 @@ static tutti_status fill(tutti_zero *zero, const void *const *from)
             give_back(zero, &zero->buckets[open]);
         if (b == SIZE_MAX) {
             TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters + root->offsets[i],
-                                           (bytes + 63) / 64 * 64));
+                                           (bytes + 63) / 64 * 64, true));
             hold(zero, bytes);
         } else if (b != open) {
-            part(zero, &zero->buckets[b]);
-            TUTTI_TRY(back(zero, &zero->buckets[b]));
-            hold(zero,
-                 zero->buckets[b].count * sizeof(float) - others_bytes(zero, &zero->buckets[b]));
+            TUTTI_TRY(back_all(zero, &zero->buckets[b]));
         }
         open = b;
         TUTTI_TRY(bring_first(zero, i, from[i]));
@@ -459,8 +483,11 @@ tutti_status tutti__zero_lay_out(tutti_ddp *ddp)
     if (status == TUTTI_OK)
         status = assign_buckets(zero);
     status = tutti__group_agree(ddp->group, status);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
         status = fill(zero, from);
+        if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+            tutti_group_abort(ddp->group, "%s", tutti_last_error()); /* the others wait in fill */
+    }
     free(from);
     if (!root->module->cx->in_step)
         tutti__flat_free_retired(root);

@@ -17,6 +17,7 @@
 #include "comm/comm.h"
 #include "tensor/tensor.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,16 @@ static tutti_status check(const tutti_zero *zero, const tutti_bucket *b)
     return TUTTI_OK;
 }
 
+/* Stage 3 knows its buckets since construction, and the main thread reads them during backward. */
+static tutti_status note(tutti_zero *zero, const tutti_bucket *b)
+{
+    if (zero->stage < 3)
+        return tutti__zero_note(zero, b->index, b->buf.p, b->buf.count);
+    assert(b->index < zero->n_noted && zero->buckets[b->index].p == b->buf.p &&
+           zero->buckets[b->index].count == b->buf.count);
+    return TUTTI_OK;
+}
+
 static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b)
 {
     tutti_zero *zero = self;
@@ -76,7 +87,7 @@ static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b
     size_t share, begin;
 
     TUTTI_TRY(check(zero, b));
-    TUTTI_TRY(tutti__zero_note(zero, b->index, b->buf.p, b->buf.count));
+    TUTTI_TRY(note(zero, b));
     share = tutti__zero_share(zero, &zero->buckets[b->index]);
     begin = share * (size_t)tutti_group_rank(group);
     whole.count = share * (size_t)tutti_group_size(group);
@@ -91,6 +102,15 @@ static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b
     whole.p = (float *)whole.p + whole.count;
     whole.count = b->buf.count - whole.count;
     return tutti_all_reduce(group, whole, TUTTI_AVG, NULL);
+}
+
+static tutti_status bring_grad(tutti_tensor *t)
+{
+    const struct tutti_root *root = t->parameter->owner;
+    const tutti_zero *zero = root->sharding->self;
+
+    return zero->ddp->reducer ? tutti__reducer_bring(zero->ddp->reducer, t->parameter->index)
+                              : TUTTI_OK;
 }
 
 void tutti__zero_backward(const tutti_ddp *ddp, bool averaged)
@@ -213,6 +233,11 @@ static tutti_status drop(void *self)
     return tutti__units_drop(self);
 }
 
+static tutti_status discard(void *self)
+{
+    return tutti__units_discard(self);
+}
+
 static tutti_status begin(void *self, const void *optim, double value)
 {
     tutti_zero *zero = self;
@@ -318,19 +343,19 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
     ddp->zero = zero = tutti__alloc(sizeof *zero);
     if (!zero)
         return TUTTI_ERR_MEMORY;
-    *zero =
-        (tutti_zero){.ddp = ddp,
-                     .stage = stage,
-                     .root = ddp->module->root,
-                     .sharding = {.self = zero,
-                                  .whole_gradients = ddp->shards != NULL,
-                                  .prepare = tutti__zero_prepare,
-                                  .begin = begin,
-                                  .updated = updated,
-                                  .finish = stage == 3                   ? drop
-                                            : ddp->opts.shard_copies > 1 ? tutti__zero_finish_copies
-                                                                         : tutti__zero_finish}};
+    *zero = (tutti_zero){.ddp = ddp,
+                         .stage = stage,
+                         .root = ddp->module->root,
+                         .sharding = {.self = zero,
+                                      .whole_gradients = ddp->shards != NULL,
+                                      .prepare = tutti__zero_prepare,
+                                      .begin = begin,
+                                      .updated = updated,
+                                      .finish = stage == 3 ? drop : tutti__zero_finish,
+                                      .discard = discard}};
     zero->copies = ddp->opts.shard_copies > 1;
+    if (zero->copies)
+        zero->sharding.finish = tutti__zero_finish_copies;
     zero->shared = tutti__alloc((ddp->n + 1) * sizeof *zero->shared);
     if (!zero->shared)
         return TUTTI_ERR_MEMORY;
@@ -341,6 +366,8 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
     ddp->hook = hook;
     ddp->hook.self = zero;
     ddp->plain_means = true;
+    for (size_t i = 0; i < zero->root->parameters.n && stage >= 2; i++)
+        zero->root->parameters.p[i]->parameter.bring_grad = bring_grad;
     return TUTTI_OK;
 }
 
@@ -362,6 +389,8 @@ void tutti__zero_free(tutti_ddp *ddp)
         tutti__units_free(zero);
     if (zero->root->sharding == &zero->sharding) {
         zero->root->sharding = NULL;
+        for (size_t i = 0; i < zero->root->parameters.n; i++)
+            zero->root->parameters.p[i]->parameter.bring_grad = NULL;
         tutti__zero_leave_optims(zero);
     }
     free(zero->buckets);

@@ -10,8 +10,8 @@
 #include "ddp/ddp.h"
 #include "optim/optim.h"
 
-/* Of flat memory, divided into shares of equal size and a tail. The communication thread writes the first two when it has reduced one;
- * after backward the main thread reads them. */
+/* Of flat memory, divided into shares of equal size and a tail. In stages 1 and 2 the communication thread writes the first two when it
+ * has reduced one, and the main thread reads them after backward; in stage 3 they are those of construction. */
 typedef struct tutti__zero_bucket {
     float *p; /* its gradients; NULL: sparse, or only buffers: every rank has it whole */
     size_t count;
@@ -96,6 +96,8 @@ tutti_status tutti__zero_note(tutti_zero *zero, size_t index, float *gradients, 
 /* Before an update: nothing is being gathered. After it, gathered parameters are old: their memory goes back. */
 tutti_status tutti__units_settle(tutti_zero *zero);
 tutti_status tutti__units_drop(tutti_zero *zero);
+/* Likewise before shares are written by other than an update; those gathered on this rank for a program go too. */
+tutti_status tutti__units_discard(tutti_zero *zero);
 /* Gathers all parameters into zero->whole on rank `root`. Collective. */
 tutti_status tutti__units_consolidate(tutti_zero *zero, int root);
 void tutti__units_free(tutti_zero *zero);

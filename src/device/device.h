@@ -49,11 +49,11 @@ struct tutti__device_ops {
     void (*host_free)(tutti_device device, void *p);
 
     /* Memory that need not be there all the time. reserve: addresses, without memory; NULL with the message set. back: memory for the
-     * pages in which these bytes are, zeros where there was none; MEMORY. give_back: the memory of the pages that are wholly in the
+     * pages in which these bytes are, zeros if it stays, else with any contents; MEMORY. give_back, of a range that was backed: the memory of the pages that are wholly in the
      * bytes; until they are backed again, access ends the process. NULL: the device cannot. */
     void *(*reserve)(tutti_device device, size_t bytes);
     void (*unreserve)(tutti_device device, void *p, size_t bytes);
-    tutti_status (*back)(tutti_device device, void *p, size_t bytes);
+    tutti_status (*back)(tutti_device device, void *p, size_t bytes, bool stays);
     void (*give_back)(tutti_device device, void *p, size_t bytes);
     /* These bytes will be backed, and given back, together. */
     void (*together)(tutti_device device, void *p, size_t bytes);

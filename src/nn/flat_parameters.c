@@ -286,12 +286,15 @@ void tutti__flat_early(struct tutti_root *root)
         tutti_log(TUTTI_LOG_DEBUG, "nn", "%s", tutti_last_error());
 }
 
-/* Without memory for the module's own gradients, the current ones are dropped; the next backward tries again. */
+/* Without memory for the module's own gradients, the current ones are dropped; the next backward tries again. What ZeRO has left are
+ * shares, which are dropped too: nobody can use them without it. */
 void tutti__flat_return_gradients(struct tutti_root *root)
 {
-    if (!root->gradients_borrowed || (!root->reserved && layout(root, NULL, NULL) == TUTTI_OK))
+    const bool shares = root->reserved || (root->sharding && root->sharding->only_shares);
+
+    if (!root->gradients_borrowed || (!shares && layout(root, NULL, NULL) == TUTTI_OK))
         return;
-    if (!root->reserved) /* else ZeRO ends too, and with it training */
+    if (!shares)
         tutti_log(TUTTI_LOG_WARN, "nn",
                   "the gradients are lost, because their memory was freed: %s", tutti_last_error());
     root->gradients_borrowed = false;
@@ -300,6 +303,26 @@ void tutti__flat_return_gradients(struct tutti_root *root)
         root->parameters.p[i]->parameter.grad = NULL;
         root->parameters.p[i]->parameter.grad_round = 0;
     }
+}
+
+void tutti_module_zero_grad(tutti_module *m)
+{
+    struct tutti_root *root = m ? m->root : NULL;
+
+    if (!root)
+        return;
+    if (root->module == m) {
+        root->round++;
+        tutti__flat_free_retired(root);
+        if (root->optims && !m->cx->in_step)
+            tutti__flat_early(root);
+        return;
+    }
+    for (size_t i = 0; i < root->parameters.n; i++)
+        if (tutti__state_below(root->parameters.p[i], m)) {
+            root->parameters.p[i]->parameter.grad_round = 0;
+            root->parameters.p[i]->parameter.zeroed++;
+        }
 }
 
 tutti_status tutti_module_flat_layout(tutti_module *m, tutti_tensor *const *order, float *gradients)

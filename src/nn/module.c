@@ -679,23 +679,3 @@ int64_t tutti_module_count(const tutti_module *m)
         n += tutti__whole_count(tutti__state_of(t));
     return n;
 }
-
-void tutti_module_zero_grad(tutti_module *m)
-{
-    struct tutti_root *root = m ? m->root : NULL;
-
-    if (!root)
-        return;
-    if (root->module == m) {
-        root->round++;
-        tutti__flat_free_retired(root);
-        if (root->optims && !m->cx->in_step)
-            tutti__flat_early(root);
-        return;
-    }
-    for (size_t i = 0; i < root->parameters.n; i++)
-        if (tutti__state_below(root->parameters.p[i], m)) {
-            root->parameters.p[i]->parameter.grad_round = 0;
-            root->parameters.p[i]->parameter.zeroed++;
-        }
-}

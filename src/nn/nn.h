@@ -96,6 +96,9 @@ typedef struct tutti__sharding {
     /* Range i of the parameters is updated; when `finish` returns, all ranges of all ranks are. */
     tutti_status (*updated)(void *self, size_t i);
     tutti_status (*finish)(void *self);
+    /* The shares are about to be written by other than an update: what was gathered of other ranks' goes. Not collective, but all ranks
+     * call it, since gathers in flight end. */
+    tutti_status (*discard)(void *self);
 } tutti__sharding;
 
 /* An entry in the root's list of optimizers; the first member of an optimizer. */

@@ -272,7 +272,13 @@ tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sha
 
 tutti_status tutti__optim_load_now(tutti_optim *optim)
 {
-    return optim->later.load ? tutti__optim_prepare(optim, NULL) : TUTTI_OK;
+    const tutti__sharding *sharding = optim->module->root->sharding;
+
+    if (!optim->later.load)
+        return TUTTI_OK;
+    if (sharding && !optim->sharding && sharding->prepare(sharding->self) == TUTTI_ERR_STATE)
+        sharding = NULL; /* ZeRO 1 and 2 have no shares before a backward */
+    return tutti__optim_prepare(optim, sharding);
 }
 
 tutti_status tutti__optim_take_whole(tutti_optim *optim)

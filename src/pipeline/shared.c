@@ -166,6 +166,8 @@ tutti_status tutti__shared_exchange(tutti_pipeline *p)
     buf.count = (size_t)tutti_shape_count(shared->t->shape);
     if (has_head(p))
         return tutti_send(p->group, tutti_buf_const(buf), shared->first % p->ranks, tag, NULL);
+    if (parameter->bring_grad)
+        TUTTI_TRY(parameter->bring_grad(shared->t));
     TUTTI_TRY(tutti_recv(p->group, buf, shared->last % p->ranks, tag, NULL));
     parameter->grad_round = *parameter->round;
     parameter->all_touched = true;

@@ -58,6 +58,7 @@ typedef struct tutti__bucket {
     uint64_t ready_ns;
     tutti__kept kept;  /* in this step, when it was reduced */
     bool parted;       /* it is known which parts are given back */
+    bool absent;       /* they are, and have not been brought */
     tutti_bucket view; /* for hooks */
     tutti_bucket_info info;
 } tutti__bucket;

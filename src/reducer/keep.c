@@ -1,7 +1,7 @@
 /* keep.c -- gradients of which a rank keeps only a part after their reduction (ZeRO-2).   SPDX-License-Identifier: MIT
  *
- * The block stays where it is: only its pages go back to the system, and come again, zeroed, when backward writes to them. It is not in
- * the group's memory: pages that processes share come and go at a much higher price, in all of them, and only small ones. */
+ * The block stays where it is: only its pages go, and come again before backward's first write to the bucket, with any contents. It is not
+ * in the group's memory: pages that processes share come and go at a much higher price, in all of them, and only small ones. */
 #include "reducer/internal.h"
 
 #include <string.h>
@@ -34,6 +34,40 @@ void tutti__reducer_keep(tutti_reducer *r, size_t bucket, size_t begin, size_t e
     }
     tutti__memory_discard(p, begin * element);
     tutti__memory_discard(p + end * element, (tail - end) * element);
+    b->absent = true;
+}
+
+/* A hook reads all of a bucket. */
+static void clear_padding(const tutti_reducer *r, const tutti__bucket *b)
+{
+    for (size_t place = b->info.first; place < b->info.first + b->info.n; place++) {
+        const tutti__gradient *g = &r->gradients[r->order[place]];
+        const size_t end = g->offset + g->count * tutti_dtype_size(g->dtype);
+        const size_t next = place + 1 < b->info.first + b->info.n
+                                ? r->gradients[r->order[place + 1]].offset
+                                : b->offset + b->span;
+
+        memset(r->block + end, 0, next - end);
+    }
+}
+
+tutti_status tutti__reducer_bring(tutti_reducer *r, size_t i)
+{
+    const tutti__gradient *g = &r->gradients[i];
+    tutti__bucket *b = g->local ? NULL : &r->buckets[g->bucket];
+    size_t element;
+    unsigned char *p;
+
+    if (!b || !b->absent)
+        return TUTTI_OK;
+    element = tutti_dtype_size(b->view.buf.dtype);
+    p = r->block + b->offset;
+    TUTTI_TRY(tutti__memory_back(p, b->kept.begin * element, false));
+    TUTTI_TRY(tutti__memory_back(p + b->kept.end * element,
+                                 (b->kept.tail - b->kept.end) * element, false));
+    clear_padding(r, b);
+    b->absent = false;
+    return TUTTI_OK;
 }
 
 void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n)

@@ -95,9 +95,11 @@ void tutti__reducer_set_common_step(tutti_reducer *reducer, uint64_t step);
  * are over `divisor` ranks (0: all). */
 void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);
 /* For hooks, with kept_in_part: of the bucket that it has reduced, this rank keeps elements [begin, end) and those from `tail` on; the memory of the
- * others goes back to the system, and is zero when it is next used. In host memory only. */
+ * others is given back, until _bring. In host memory only. */
 void tutti__reducer_keep(tutti_reducer *reducer, size_t bucket, size_t begin, size_t end,
                          size_t tail);
+/* Before anything is written to gradient i, unless it has contributions: its bucket has all of its memory, with any contents. MEMORY. */
+tutti_status tutti__reducer_bring(tutti_reducer *reducer, size_t i);
 /* Before another bucket is sent, waits until at most so many are being reduced. */
 void tutti__reducer_set_in_flight(tutti_reducer *reducer, size_t buckets);
 /* Bytes of gradients that have memory now: whole pages. */

@@ -343,10 +343,11 @@ static tutti_status bring_zeros(tutti_reducer *r, size_t i)
 {
     tutti__gradient *g = &r->gradients[i];
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti_status status = r->exact ? TUTTI_OK /* zeros need not be added */
-                                   : stream->ops->zero(stream, r->block + g->offset,
-                                                       g->count * tutti_dtype_size(g->dtype));
+    tutti_status status = tutti__reducer_bring(r, i);
 
+    if (status == TUTTI_OK && !r->exact) /* with shards zeros need not be added */
+        status = stream->ops->zero(stream, r->block + g->offset,
+                                   g->count * tutti_dtype_size(g->dtype));
     if (status != TUTTI_OK)
         return tutti__step_keep(r, status);
     if (g->sparse)

@@ -624,12 +624,16 @@ void tutti__grad_pass(tutti__node *n, int i, tutti_tensor *grad)
 tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter)
 {
     tutti__parameter *p = parameter->parameter;
-    tutti_tensor *grad = tutti__tensor_new(parameter->cx, parameter->shape, parameter->dtype);
+    const bool accumulate = p->grad_round == *p->round;
+    tutti_tensor *grad;
 
+    if (!accumulate && p->bring_grad && p->bring_grad(parameter) != TUTTI_OK)
+        return NULL;
+    grad = tutti__tensor_new(parameter->cx, parameter->shape, parameter->dtype);
     if (!grad)
         return NULL;
     grad->data = p->grad;
-    grad->accumulate = p->grad_round == *p->round;
+    grad->accumulate = accumulate;
     grad->shared = true;
     p->all_touched = true; /* embedding, which touches fewer, corrects this */
     p->grad_round = *p->round;

@@ -23,4 +23,19 @@ static inline void trainer_free(trainer *t)
     tutti_ctx_free(t->cx);
 }
 
+/* With zero 3 where all parameters are gathered, in turn. Collective. */
+static inline int digest_of(trainer *t, tutti_group *group, char digest[33])
+{
+    const bool shares = tutti_zero_get_stats(tutti_ddp_zero(t->ddp)).stage == 3;
+
+    for (int r = 0; r < (shares ? tutti_group_size(group) : 1); r++) {
+        if (shares)
+            CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(t->ddp), t->optim, r));
+        if (!shares || r == tutti_group_rank(group))
+            tutti_module_digest(t->module, digest);
+    }
+    CHECK(digest[0]);
+    return 0;
+}
+
 #endif

@@ -3,6 +3,7 @@
  * devices: strict cuda nccl */
 #include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
+#include "nn/nn.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
 
@@ -109,21 +110,6 @@ static int train(trainer *t, tutti_group *group, int first, int steps)
         CHECK_OK(backward(t, salt_of(group, step)));
         CHECK_OK(tutti_optim_step(t->optim));
     }
-    return 0;
-}
-
-/* With zero 3 where all parameters are gathered, in turn. Collective. */
-static int digest_of(trainer *t, tutti_group *group, char digest[33])
-{
-    const bool shares = tutti_zero_get_stats(tutti_ddp_zero(t->ddp)).stage == 3;
-
-    for (int r = 0; r < (shares ? tutti_group_size(group) : 1); r++) {
-        if (shares)
-            CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(t->ddp), t->optim, r));
-        if (!shares || r == tutti_group_rank(group))
-            tutti_module_digest(t->module, digest);
-    }
-    CHECK(digest[0]);
     return 0;
 }
 
@@ -347,6 +333,84 @@ static int parameters_of_others_cannot_be_read(tutti_group *group, void *arg)
     return 0;
 }
 
+/* Rank 1 gives up instead of taking part: rank 0 has nothing that it could read. */
+static int a_consolidation_that_fails_leaves_nothing(tutti_group *group, void *arg)
+{
+    float x[PIXELS * 256];
+    trainer t;
+
+    (void)arg;
+    if (test_device().kind != TUTTI_CPU)
+        return 0;
+    CHECK_0(trainer_new(&t, group, ADAM, 3));
+    CHECK_0(train(&t, group, 0, 1));
+    CHECK_OK(tutti_barrier(group, NULL));
+    if (tutti_group_rank(group) == 1) {
+        tutti_group_abort(group, "this test ends it");
+    } else {
+        CHECK(tutti_zero_consolidate(tutti_ddp_zero(t.ddp), t.optim, 0) != TUTTI_OK);
+        CHECK(tutti_tensor_read(tutti_module_parameter(t.module, 0), x) == TUTTI_ERR_STATE);
+    }
+    trainer_free(&t);
+    return 0;
+}
+
+static tutti_status no_pages(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    (void)p;
+    return tutti__fail(TUTTI_ERR_MEMORY, "no pages for %zu bytes in this test", bytes);
+}
+
+/* While buckets get their initial values, which the other ranks wait for. */
+static int a_rank_without_memory_fails_all(tutti_group *group, void *arg)
+{
+    static tutti__device_ops without;
+    trainer t;
+
+    (void)arg;
+    if (test_device().kind != TUTTI_CPU)
+        return 0;
+    CHECK_0(trainer_begin(&t, &(tutti_ddp_opts){.zero = 3}));
+    if (tutti_group_rank(group) == 1) {
+        without = *t.cx->device_ops;
+        without.back = no_pages;
+        t.cx->device_ops = &without;
+    }
+    CHECK(tutti_ddp_new(&t.ddp, t.module, group, &(tutti_ddp_opts){.zero = 3}) != TUTTI_OK);
+    CHECK_TEXT(tutti_last_error(), "no pages for");
+    trainer_free(&t);
+    return 0;
+}
+
+/* Of gradients only shares are left, which nobody can use: they go, and nothing is allocated or moved. */
+static int the_end_of_ddp_allocates_no_gradients(tutti_group *group, void *arg)
+{
+    const float *p;
+    char digests[2][33];
+    trainer t;
+
+    (void)arg;
+    if (test_device().kind != TUTTI_CPU)
+        return 0;
+    CHECK_0(trainer_new(&t, group, SGD, 2));
+    CHECK_0(train(&t, group, 0, 2));
+    tutti_module_digest(t.module, digests[0]);
+    p = tutti_module_parameter(t.module, 0)->data;
+    tutti_optim_free(t.optim);
+    t.optim = NULL;
+    tutti_ddp_free(t.ddp);
+    t.ddp = NULL;
+    CHECK(tutti_module_parameter(t.module, 0)->data == (const void *)p);
+    CHECK(t.module->root->flat_gradients == NULL);
+    tutti_module_digest(t.module, digests[1]);
+    CHECK_TEXT(digests[1], digests[0]);
+    CHECK_OK(optim_new(&t.optim, t.module, ADAM)); /* each alone */
+    CHECK_0(train(&t, group, 2, 1));
+    trainer_free(&t);
+    return 0;
+}
+
 /* Paused and clipped: the norm is of all shares, with the bits of the norm of the whole. */
 static int accumulation_and_clipping_work_on_shares(tutti_group *group, void *arg)
 {
@@ -557,6 +621,9 @@ int main(void)
         TEST(run_all, each_rank_holds_its_share_of_parameters),
         TEST(run_all, evaluation_changes_nothing),
         TEST(run_two, parameters_of_others_cannot_be_read),
+        TEST(run_two, a_consolidation_that_fails_leaves_nothing),
+        TEST(run_two, a_rank_without_memory_fails_all),
+        TEST(run_all, the_end_of_ddp_allocates_no_gradients),
         TEST(run_all, accumulation_and_clipping_work_on_shares),
         TEST(run_all, the_scaler_skips_on_all_ranks),
         TEST(run_all, consolidated_state_can_be_loaded_again),

@@ -56,8 +56,8 @@ unset STANDIN_CUDA_DEVICES
 
 # ---- ZeRO's state is gathered on the host: a device with room for its share has enough for a checkpoint.
 big="--model mlp --data synthetic --epochs 1 --max-steps 2 --eval-every 0 --optimizer adam --device cuda --checkpoint-every 1"
-STANDIN_CUDA_MEMORY=22 train shares -n 2 $big --zero 1
-STANDIN_CUDA_MEMORY=18 refused 4 "out of memory: asked for" "$TUTTI" train -n 2 $big --zero 1 --run-dir shares-full
+STANDIN_CUDA_MEMORY=18 train shares -n 2 $big --zero 1
+STANDIN_CUDA_MEMORY=14 refused 4 "out of memory: asked for" "$TUTTI" train -n 2 $big --zero 1 --run-dir shares-full
 
 # ---- Missing parts and failures.
 STANDIN_CUDA_DRIVER=0 refused 4 "no NVIDIA driver" "$TUTTI" train $mlp --device cuda --run-dir none

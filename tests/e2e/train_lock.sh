@@ -49,7 +49,7 @@ for victim in 0 2; do
     [ "$(field lost/summary.json status)" = failed ] || { ls -a lost; cat lost.out; fail "no summary after rank $victim was killed"; }
     grep -q "\"reason\": \".*rank $victim .*was lost" lost/summary.json || { cat lost/summary.json; fail "the reason"; }
     ! grep 'rank [0-9]*: rank [0-9]' lost.out || fail "a message contains its rank twice"
-    [ "$(grep -c '": ' lost/summary.json)" = 27 ] || fail "two have written summary.json"
+    [ "$(grep -c '": ' lost/summary.json)" = 29 ] || fail "two have written summary.json"
     [ -z "$(find lost -maxdepth 1 -name '*.tmp')" ] || fail "temporary files are left: $(find lost -maxdepth 1 -name '*.tmp')"
 done
 [ "$(field lost/summary.json parameter_digest)" != null ] || fail "rank 0 knows its parameters"

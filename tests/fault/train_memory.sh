@@ -14,7 +14,7 @@ for limit in $(seq 60000 9000 348000); do # KiB; from what loading the libraries
     127) grep -q 'shared object' out || fail "$(cat out)" ;; # not even the libraries can be loaded
     4)
         failed=$((failed + 1))
-        grep -Eq 'no memory|cannot start|cannot map' out || { cat out; fail "with $limit KiB: it does not say that memory was missing"; }
+        grep -Eq 'no memory|cannot start|cannot map|needs more than there is' out || { cat out; fail "with $limit KiB: it does not say that memory was missing"; }
         ;;
     *) cat out; fail "with $limit KiB: exit code $code" ;;
     esac

@@ -42,10 +42,10 @@ static void cpu_unreserve(tutti_device device, void *p, size_t bytes)
     tutti__memory_unreserve(p, bytes);
 }
 
-static tutti_status cpu_back(tutti_device device, void *p, size_t bytes)
+static tutti_status cpu_back(tutti_device device, void *p, size_t bytes, bool stays)
 {
     (void)device;
-    return tutti__memory_back(p, bytes);
+    return tutti__memory_back(p, bytes, stays);
 }
 
 static void cpu_give_back(tutti_device device, void *p, size_t bytes)

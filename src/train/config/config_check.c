@@ -65,21 +65,22 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         const char *name, *why;
     } rows[] = {
         {c->tensor > 1, "tensor", "divides layers of the same stage; use tensor=1"},
-        {c->zero > 1, "zero", "2 and 3 release what the next micro-batch needs; use zero=0 or 1"},
-        {strcmp(c->amp, "fp16") == 0, "amp", "fp16 scales the loss; use amp=bf16 or off"},
+        {c->zero > 1, "zero",
+         "releases, with 2 and 3, what the next micro-batch needs; use zero=0 or 1"},
+        {strcmp(c->amp, "fp16") == 0, "amp", "scales the loss with fp16; use amp=bf16 or off"},
         {c->lora_rank > 0, "lora_rank", "adapts layers by names of the whole model; leave it out"},
         {c->init_only[0], "init_only", "names tensors of the whole model; leave it out"},
         {c->freeze[0], "freeze", "names parameters of the whole model; leave it out"},
         {c->find_unused, "find_unused", "may skip what another stage waits for; leave it out"},
         {c->static_graph, "static_graph", "may skip what another stage waits for; leave it out"},
         {c->lr_find, "lr_find", "changes weights and takes them back; use pipeline=1 for it"},
-        {c->histograms, "histograms", "show the tensors of one rank; leave it out"},
+        {c->histograms, "histograms", "shows the tensors of one rank; leave it out"},
         {strcmp(c->comm_hook, "powersgd") == 0, "comm_hook",
-         "powersgd keeps as much on each rank; use none, bf16 or fp16"},
-        {parts->own.hooks, "hooks", "of the program expect the whole model; leave them out"},
+         "keeps, with powersgd, as much on each rank; use none, bf16 or fp16"},
+        {parts->own.hooks, "hooks", "gives the program a part of the model; leave the hooks out"},
         {strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0 &&
              strcmp(c->device, "strict") != 0,
-         "device", "is for pipelines the CPU; use device=cpu"},
+         "device", "must be the CPU; use device=cpu"},
     };
 
     if (c->pipeline == 1)

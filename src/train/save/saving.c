@@ -159,14 +159,18 @@ static bool is_divided(const tutti__saving *s)
     return tutti__writer_is_divided(s->writer);
 }
 
-/* Whether the last checkpoint, whose write has failed, is tried once more: rank 0's answer. */
+/* Whether the last checkpoint, whose write has failed, is tried once more: rank 0's answer, if all ranks have what they write. Ranks
+ * copy together, and one that has its copy would not take part. */
 static tutti_status ask_again(tutti__saving *s, tutti_status status, bool *again_p)
 {
-    int64_t again =
-        s->session->rank == 0 && (status != TUTTI_ERR_DISK || tutti__saving_make_room(s, status));
+    const bool divided = is_divided(s);
+    int64_t again = !divided || tutti__writer_has_copy(s->writer);
 
-    if (is_divided(s))
-        TUTTI_TRY(tutti_broadcast(s->session->group, TUTTI_BUF(&again, 1, TUTTI_I64), 0, NULL));
+    if (again && s->session->rank == 0)
+        again = status != TUTTI_ERR_DISK || tutti__saving_make_room(s, status);
+    if (divided)
+        TUTTI_TRY(
+            tutti_all_reduce(s->session->group, TUTTI_BUF(&again, 1, TUTTI_I64), TUTTI_MIN, NULL));
     *again_p = again != 0;
     return TUTTI_OK;
 }

@@ -21,11 +21,12 @@ struct tutti__writer {
     tutti_stream *stream; /* for the copy: the thread must not use the context's */
     tutti__event *ready;  /* in the context's stream: the copy waits for it */
 
-    bool busy; /* of the caller */
+    bool busy;     /* of the caller */
+    bool threaded; /* while busy: there is a thread; else the write is over */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    /* the copy is complete; owned by the thread, or by the caller while there is none */
+    /* the copy is complete, and its digest made; owned by the thread, or by the caller while there is none */
     bool taken;
     bool copied, over;
     tutti_status status;
@@ -166,11 +167,11 @@ static void *work(void *user)
     tutti__log_set_rank(w->log_rank);
     if (!w->taken) {
         status = copy(w);
-        w->taken = status == TUTTI_OK;
         record(w, "copy", t);
         set(w, &w->copied);
         if (w->copies.group && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
             status = digest(w, status);
+        w->taken = status == TUTTI_OK;
     }
     t = tutti__now_ns();
     if (w->copies.group)
@@ -191,15 +192,21 @@ static tutti_status start(tutti__writer *w)
 
     w->over = false;
     error = tutti__thread_start(&w->thread, work, w);
-    if (error && w->copies.group) { /* the other ranks count on this one */
-        work(w);
-        return TUTTI_OK;
-    }
-    if (error)
+    if (error && !w->copies.group)
         return tutti__fail(TUTTI_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
                            strerror(error));
     w->busy = true;
+    w->threaded = !error;
+    if (error) /* the other ranks count on this one */
+        work(w);
     return TUTTI_OK;
+}
+
+static void join(tutti__writer *w)
+{
+    if (w->busy && w->threaded)
+        pthread_join(w->thread, NULL);
+    w->busy = false;
 }
 
 /* ---- The caller's side ----------------------------------------------------------------------------------- */
@@ -232,8 +239,7 @@ void tutti__writer_free(tutti__writer *w)
 {
     if (!w)
         return;
-    if (w->busy)
-        pthread_join(w->thread, NULL);
+    join(w);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->mutex);
     tutti__copies_free(&w->copies);
@@ -293,6 +299,11 @@ tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing
     return start(w);
 }
 
+bool tutti__writer_has_copy(const tutti__writer *w)
+{
+    return w->taken;
+}
+
 tutti_status tutti__writer_again(tutti__writer *w)
 {
     if (w->copies.group)
@@ -340,7 +351,6 @@ tutti_status tutti__writer_end(tutti__writer *w)
 {
     if (!w || !w->busy)
         return TUTTI_OK;
-    pthread_join(w->thread, NULL);
-    w->busy = false;
+    join(w);
     return w->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(w->status, w->message);
 }

@@ -39,7 +39,8 @@ tutti_status tutti__writer_divide(tutti__writer *writer, tutti_group *group);
 bool tutti__writer_is_divided(const tutti__writer *writer);
 /* Begins a write (divided: collective, and all ranks return the same); takes ownership of writing->state, also on failure. After a failure do not call end. */
 tutti_status tutti__writer_begin(tutti__writer *writer, const tutti__writing *writing);
-/* Retries a failed write, from the copy. Divided: collective. */
+/* Retries a failed write, from the copy. Divided: collective, and only if all ranks have theirs. */
+bool tutti__writer_has_copy(const tutti__writer *writer);
 tutti_status tutti__writer_again(tutti__writer *writer);
 /* Returns when parameters and state may change; true if it had to wait. */
 bool tutti__writer_wait_for_copy(tutti__writer *writer);
