@@ -38,7 +38,8 @@ typedef struct tutti_ddp_opts {
      * ranks: keep_buffers, a buffer_hook, ignored, a communication hook, sparse gradients, batch norm over all ranks, Join. */
     int shards, wire_bits;
     size_t n_counters;
-    int zero;             /* stage of ZeRO, below; 0: none */
+    int zero;         /* stage of ZeRO, below; 0: none */
+    int shard_copies; /* ranks that have each share of the optimizer state: 0 and 1: one, 2: two; below */
     uint64_t reserved[1]; /* zero */
 } tutti_ddp_opts;
 
@@ -178,7 +179,12 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     of the model work where tutti_zero_consolidate has gathered it, until the next update or load; tutti_tensor_write
  *     is for all ranks, with the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
  * With logical shards (opts.shards) gradients are reduced in full, as without ZeRO, every stage is stage 1, and of the above only
- * tutti_optim_step changes: tutti_tensor_grad and clip_grad_norm have the bits of training without ZeRO.
+ * tutti_optim_step changes: tutti_tensor_grad and clip_grad_norm have the bits of training without ZeRO. In elastic training a death
+ * then loses a share of the state, and all return to the start or a checkpoint, unless opts.shard_copies is 2: each rank also has the
+ * share of the rank before it, 2 / size of the state, and only two neighbours that die together lose a share. Then a module has one
+ * optimizer; tutti_optim_step is OK, and the step is to be committed, even if the group dies while parameters are gathered, so nothing
+ * may read parameters between commit and the next tutti_elastic_begin; and what is kept must not change between tutti_elastic_finish
+ * and tutti_optim_step, since the step may be done again if that fails.
  * Free the optimizers before DDP. */
 typedef struct tutti_zero tutti_zero;
 

@@ -458,6 +458,15 @@ static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
                            "tutti_ddp_new: zero is %d, expected 0 (none) to 3 (parameters, "
                            "gradients and optimizer state sharded)",
                            ddp->opts.zero);
+    if (ddp->opts.shard_copies < 0 || ddp->opts.shard_copies > 2)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: shard_copies is %d, expected 0 or 1 (each share of the "
+                           "optimizer state is on one rank) or 2",
+                           ddp->opts.shard_copies);
+    if (ddp->opts.shard_copies == 2 && (ddp->opts.shards == 0 || ddp->opts.zero == 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: shard_copies 2 is for optimizer state in shares (zero) "
+                           "of steps of logical shards (shards); set both, or leave it out");
     if (ddp->opts.n_ignored > 0 && !opts->ignored)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: ignored is NULL with n_ignored %zu",
                            ddp->opts.n_ignored);

@@ -172,8 +172,20 @@ tutti_status tutti__zero_lay_out(tutti_ddp *ddp);
 void tutti__zero_backward(const tutti_ddp *ddp, bool averaged);
 /* With logical shards. Collective: gathers the state of all optimizers on every rank; the next step shards it again. */
 tutti_status tutti__zero_gather(const tutti_ddp *ddp);
-/* Changes to another group, or NULL. Sharded state that was not gathered is dropped; true if there was any. */
+/* Changes to another group, or NULL. Sharded state that was not gathered is dropped, unless it is kept; true if any was dropped. */
 bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group);
+/* With copies: from now on shares are kept from group to group, and tutti__zero_recover is called in each. */
+void tutti__zero_keep(const tutti_ddp *ddp);
+/* An update could not begin because the group died, and nothing has changed. */
+bool tutti__zero_is_ready(const tutti_ddp *ddp);
+/* The last update's parameters did not all arrive; the next group brings them. */
+bool tutti__zero_is_incomplete(const tutti_ddp *ddp);
+void tutti__zero_drop(const tutti_ddp *ddp);
+/* Collective, in a new group: all that kept shares get all of the state and the parameters, from shares and copies of the last group.
+ * step: that of this rank's state, -1: it has none. *forgets_p: this rank must get the state from rank 0. PEER, on all ranks: a share
+ * is lost, and all forget. */
+tutti_status tutti__zero_recover(const tutti_ddp *ddp, int64_t generation, int64_t step,
+                                 bool *forgets_p);
 
 /* ---- Join (join.c) ---------------------------------------------------------------------------------------------------- */
 

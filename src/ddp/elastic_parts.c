@@ -3,6 +3,7 @@
  * Parameters and their state are sent one by one: ranks that join may have them in another order in memory. */
 #include "ddp/ddp.h"
 #include "elastic/reducer_ranges.h"
+#include "elastic/settings.h"
 #include "optim/ema.h"
 #include "optim/optim.h"
 
@@ -30,14 +31,43 @@ static tutti_status take_back(kept_module *k)
     return tutti__ranges_take_back(&k->ranges) ? tutti__ddp_take_back(k->ddp) : TUTTI_OK;
 }
 
+/* This rank's share of the state is lost with the group; with copies it is kept, if no update has been half done. */
+static void leave_shares(kept_module *k)
+{
+    tutti_elastic *e = k->ranges.e;
+
+    if (tutti__zero_regroup(k->ddp, NULL)) {
+        tutti_elastic_forget(e);
+    } else if (tutti__zero_is_ready(k->ddp)) {
+        tutti__elastic_undone(e);
+    } else if (!tutti__elastic_has_state(e)) {
+        tutti__zero_drop(k->ddp);
+    }
+}
+
+static tutti_status bring_shares(kept_module *k)
+{
+    tutti_elastic *e = k->ranges.e;
+    const int64_t step = tutti__elastic_has_state(e) ? (int64_t)tutti_elastic_step(e) : -1;
+    bool forgets;
+    const tutti_status status =
+        tutti__zero_recover(k->ddp, tutti__elastic_generation(e), step, &forgets);
+
+    if (forgets)
+        tutti_elastic_forget(e);
+    return status;
+}
+
 static tutti_status regroup(void *self, tutti_group *group)
 {
     kept_module *k = self;
     tutti_status status = group ? TUTTI_OK : take_back(k), regrouped;
 
-    if (!group && tutti__zero_regroup(k->ddp, NULL)) /* this rank's share of the state is lost */
-        tutti_elastic_forget(k->ranges.e);
+    if (!group)
+        leave_shares(k);
     regrouped = tutti_ddp_regroup(k->ddp, group);
+    if (group && regrouped == TUTTI_OK)
+        regrouped = bring_shares(k);
     return status == TUTTI_OK ? regrouped : status;
 }
 
@@ -125,6 +155,8 @@ tutti_status tutti_elastic_keep_module(tutti_elastic *e, tutti_module *module,
     status = tutti_ddp_new(&k->ddp, module, NULL, &own);
     if (status == TUTTI_OK)
         status = tutti__ranges_init(&k->ranges, e, tutti_ddp_reducer(k->ddp));
+    if (status == TUTTI_OK)
+        tutti__zero_keep(k->ddp);
     if (status != TUTTI_OK) {
         free_module(k);
         return status;

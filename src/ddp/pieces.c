@@ -82,7 +82,7 @@ static tutti_status add_ranges(tutti__pieces *pieces, const tutti__tensor_piece 
         const size_t high = offset + piece->end < range->end ? offset + piece->end : range->end;
         tutti__tensor_piece part = *piece;
 
-        if (low >= high)
+        if (low >= high || range->copy)
             continue;
         part.begin = low - offset;
         part.end = high - offset;

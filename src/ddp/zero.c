@@ -126,7 +126,21 @@ static void add_range(tutti_zero *zero, size_t begin, size_t end, size_t of)
     if (begin >= end)
         return;
     zero->bucket_of[zero->sharding.n] = of;
-    zero->ranges[zero->sharding.n++] = (tutti__range){begin, end, of == SIZE_MAX};
+    zero->ranges[zero->sharding.n++] = (tutti__range){begin, end, of == SIZE_MAX, false};
+}
+
+/* The previous rank's share of a bucket, unless that is this rank. Comes before this rank's own, with whose update the bucket's
+ * parameters of all ranks begin to arrive. */
+static void add_copy(tutti_zero *zero, size_t begin, size_t share)
+{
+    const size_t size = (size_t)zero->sharding.peers.size;
+    const size_t of = ((size_t)zero->sharding.peers.rank + size - 1) % size;
+
+    if (!zero->copies || size == 1 || share == 0)
+        return;
+    zero->bucket_of[zero->sharding.n] = SIZE_MAX;
+    zero->ranges[zero->sharding.n++] =
+        (tutti__range){begin + of * share, begin + (of + 1) * share, false, true};
 }
 
 static tutti_status make_room(tutti_zero *zero)
@@ -136,8 +150,8 @@ static tutti_status make_room(tutti_zero *zero)
     free(zero->ranges);
     free(zero->bucket_of);
     free(zero->works);
-    zero->ranges = tutti__alloc((3 * n + 1) * sizeof *zero->ranges);
-    zero->bucket_of = tutti__alloc((3 * n + 1) * sizeof *zero->bucket_of);
+    zero->ranges = tutti__alloc((4 * n + 1) * sizeof *zero->ranges);
+    zero->bucket_of = tutti__alloc((4 * n + 1) * sizeof *zero->bucket_of);
     zero->works = tutti__alloc((n + 1) * sizeof(tutti_work *));
     zero->n_buckets = zero->works ? n : 0;
     zero->sharding.n = 0;
@@ -146,7 +160,7 @@ static tutti_status make_room(tutti_zero *zero)
 }
 
 /* With logical shards: the part of the reducer's buckets that is flat memory, which excludes buffers. */
-static tutti_status list_buckets(tutti_zero *zero)
+tutti_status tutti__zero_list(tutti_zero *zero)
 {
     const tutti_ddp *ddp = zero->ddp;
     const struct tutti_root *root = zero->root;
@@ -190,7 +204,7 @@ tutti_status tutti__zero_prepare(void *self)
     size_t at = 0;
 
     if (zero->group && zero->sharding.whole_gradients && stale)
-        TUTTI_TRY(list_buckets(zero));
+        TUTTI_TRY(tutti__zero_list(zero));
     TUTTI_TRY(check_prepared(zero));
     if (!stale)
         return TUTTI_OK;
@@ -204,6 +218,7 @@ tutti_status tutti__zero_prepare(void *self)
             continue;
         begin = (size_t)(b->p - root->flat_gradients);
         add_range(zero, at, begin, SIZE_MAX);
+        add_copy(zero, begin, share);
         add_range(zero, begin + rank * share, begin + (rank + 1) * share, i);
         at = begin + share * (size_t)zero->sharding.peers.size; /* the tail begins the next gap */
     }
@@ -236,12 +251,15 @@ static tutti_status begin(void *self, const void *optim, double value)
     if (ddp->join)
         TUTTI_TRY(
             tutti__join_announce(ddp, optim ? TUTTI__JOIN_UPDATE : TUTTI__JOIN_CLIP, optim, value));
-    return optim ? tutti__agree_on_optim(ddp->group, optim) : TUTTI_OK;
+    if (!optim)
+        return TUTTI_OK;
+    return zero->copies ? tutti__zero_begin_copies(zero, optim)
+                        : tutti__agree_on_optim(ddp->group, optim);
 }
 
 /* ---- A step: parameters are gathered -------------------------------------------------------------------------- */
 
-static tutti_status updated(void *self, size_t i)
+static tutti_status gather(void *self, size_t i)
 {
     tutti_zero *zero = self;
     const tutti__zero_bucket *b;
@@ -276,6 +294,18 @@ tutti_status tutti__zero_finish(void *self)
             (void)!tutti_work_wait(work); /* only the first failure is reported */
     }
     return status;
+}
+
+/* With copies every rank ends an update that all have begun, whatever becomes of the group (zero_copies.c): a failure is finish's. */
+static tutti_status updated(void *self, size_t i)
+{
+    tutti_zero *zero = self;
+    const tutti_status status = gather(self, i);
+
+    if (status == TUTTI_OK || !zero->copies || tutti_group_status(zero->group) == TUTTI_OK)
+        return status;
+    zero->incomplete = true;
+    return TUTTI_OK;
 }
 
 /* ---- Construction -------------------------------------------------------------------------------------------------------- */
@@ -323,6 +353,9 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
                                       .updated = updated,
                                       .finish = stage == 3 ? drop : tutti__zero_finish,
                                       .discard = discard}};
+    zero->copies = ddp->opts.shard_copies > 1;
+    if (zero->copies)
+        zero->sharding.finish = tutti__zero_finish_copies;
     zero->shared = tutti__alloc((ddp->n + 1) * sizeof *zero->shared);
     if (!zero->shared)
         return TUTTI_ERR_MEMORY;

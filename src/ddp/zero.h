@@ -2,7 +2,8 @@
  *
  *     zero.c        shares: of buckets when they are reduced, of flat memory for the optimizer; construction
  *     units.c       stage 3: parameters that are gathered before they are read
- *     zero_state.c  optimizer state gathered, for checkpoints and for groups that change */
+ *     zero_state.c  optimizer state gathered, for checkpoints and for groups that change
+ *     zero_copies.c and brought together from shares and their copies, after a group has died */
 #ifndef TUTTI_DDP_ZERO_H
 #define TUTTI_DDP_ZERO_H
 
@@ -32,6 +33,13 @@ typedef struct tutti__zero_orders {
     uint64_t serial; /* the context's, of `now` */
 } tutti__zero_orders;
 
+/* Of which group this rank's shares are, and of which moment in it. */
+typedef struct tutti__zero_tag {
+    int64_t generation;
+    int64_t size, rank;
+    int64_t updates; /* complete in this rank's ranges, since that group was formed */
+} tutti__zero_tag;
+
 struct tutti_zero {
     tutti_ddp *ddp;
     int stage;
@@ -46,6 +54,14 @@ struct tutti_zero {
     size_t *bucket_of;  /* by range; SIZE_MAX: every rank has it whole */
     tutti_work **works; /* by bucket: its all_gather, while in flight */
     size_t n_buckets;   /* of ranges and works */
+
+    /* ---- Copies of shares (zero_copies.c) ---- */
+    bool copies;     /* the previous rank's share is here too */
+    bool keeps;      /* shares outlive their group: tutti__zero_recover follows */
+    bool updating;   /* an update of the ranges has begun, and has not ended */
+    bool ready;      /* an update could not begin, because the group died: its gradients are here */
+    bool incomplete; /* the last update's parameters did not arrive from all other ranks */
+    tutti__zero_tag tag;
 
     /* ---- Stage 3 (units.c) ---- */
     size_t *bucket_with;          /* by parameter: its bucket; SIZE_MAX: every rank has it whole */
@@ -70,6 +86,8 @@ static inline tutti_stream *tutti__zero_stream(const tutti_zero *zero)
 
 /* The ranges of the current layout. STATE if there are none yet. */
 tutti_status tutti__zero_prepare(void *self);
+/* With logical shards: zero->buckets, from the reducer, the same on all ranks. */
+tutti_status tutti__zero_list(tutti_zero *zero);
 /* Bucket `index` is these gradients of flat memory. */
 tutti_status tutti__zero_note(tutti_zero *zero, size_t index, float *gradients, size_t count);
 
@@ -88,6 +106,17 @@ static inline size_t tutti__zero_begin(const tutti_zero *zero, const tutti__zero
 {
     return (size_t)(b->p - zero->root->flat_gradients);
 }
+
+/* ---- zero_copies.c ---- */
+
+/* As tutti__agree_on_optim before an update, and tutti__zero_finish after it, with copies. */
+tutti_status tutti__zero_begin_copies(tutti_zero *zero, const tutti_optim *optim);
+tutti_status tutti__zero_finish_copies(void *self);
+
+/* ---- zero_state.c ---- */
+
+/* The next of the root's optimizers with sharded state, from `entry` on; NULL: none. */
+tutti_optim *tutti__zero_next(const tutti_zero *zero, tutti__optim_entry *entry);
 
 /* Waits for all_gathers in flight. The first failure. */
 tutti_status tutti__zero_finish(void *self);

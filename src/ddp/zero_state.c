@@ -19,7 +19,8 @@ static tutti_status gather(tutti_zero *zero, const float *state, float *whole, f
     for (size_t i = 0; i < zero->sharding.n; i++) {
         const tutti__range *range = &zero->ranges[i];
         const size_t n = range->end - range->begin;
-        const tutti__zero_bucket *b = range->whole ? NULL : &zero->buckets[zero->bucket_of[i]];
+        const tutti__zero_bucket *b =
+            range->whole || range->copy ? NULL : &zero->buckets[zero->bucket_of[i]];
         const size_t at = b ? (size_t)(b->p - zero->root->flat_gradients) : range->begin;
 
         if (b)
@@ -95,8 +96,7 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
 
 /* ---- Groups that change: with logical shards --------------------------------------------------------------------------- */
 
-/* The next of the root's optimizers with sharded state, from `entry` on; NULL: none. */
-static tutti_optim *next_in_shares(const tutti_zero *zero, tutti__optim_entry *entry)
+tutti_optim *tutti__zero_next(const tutti_zero *zero, tutti__optim_entry *entry)
 {
     while (entry && ((tutti_optim *)(void *)entry)->sharding != &zero->sharding)
         entry = entry->next;
@@ -106,9 +106,9 @@ static tutti_optim *next_in_shares(const tutti_zero *zero, tutti__optim_entry *e
 tutti_status tutti__zero_gather(const tutti_ddp *ddp)
 {
     tutti_zero *zero = ddp->zero;
-    tutti_optim *optim = zero ? next_in_shares(zero, zero->root->optims) : NULL;
+    tutti_optim *optim = zero ? tutti__zero_next(zero, zero->root->optims) : NULL;
 
-    for (; optim; optim = next_in_shares(zero, optim->entry.next)) {
+    for (; optim; optim = tutti__zero_next(zero, optim->entry.next)) {
         TUTTI_TRY(bring_together(zero, optim, ALL_RANKS));
         TUTTI_TRY(tutti__optim_take_whole(optim));
     }
@@ -118,14 +118,17 @@ tutti_status tutti__zero_gather(const tutti_ddp *ddp)
 bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group)
 {
     tutti_zero *zero = ddp->zero;
-    tutti_optim *optim = zero ? next_in_shares(zero, zero->root->optims) : NULL;
+    tutti_optim *optim = zero ? tutti__zero_next(zero, zero->root->optims) : NULL;
     bool lost = false;
 
     if (!zero)
         return false;
     if (zero->works)
         (void)!tutti__zero_finish(zero); /* all_gathers fail with the group */
-    for (; optim; optim = next_in_shares(zero, optim->entry.next))
+    if (zero->keeps && !zero->updating) /* until tutti__zero_recover, with the old group's ranges */
+        optim = NULL;
+    zero->updating = false;
+    for (; optim; optim = tutti__zero_next(zero, optim->entry.next))
         lost |= tutti__optim_drop_share(optim);
     zero->group = group;
     if (group)
@@ -137,8 +140,8 @@ bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group)
 void tutti__zero_leave_optims(const tutti_zero *zero)
 {
     static const tutti__sharding gone; /* no ranges: what they have fits no layout any more */
-    tutti_optim *optim = next_in_shares(zero, zero->root->optims);
+    tutti_optim *optim = tutti__zero_next(zero, zero->root->optims);
 
-    for (; optim; optim = next_in_shares(zero, optim->entry.next))
+    for (; optim; optim = tutti__zero_next(zero, optim->entry.next))
         optim->sharding = &gone;
 }

@@ -53,6 +53,17 @@ void tutti__elastic_set_settings(tutti_elastic *e, const char *text)
     snprintf(e->settings, sizeof e->settings, "%s", text);
 }
 
+bool tutti__elastic_has_state(const tutti_elastic *e)
+{
+    return e->has_state;
+}
+
+void tutti__elastic_undone(tutti_elastic *e)
+{
+    e->has_state = true;
+    e->torn = false;
+}
+
 uint32_t tutti__elastic_generation(const tutti_elastic *e)
 {
     return e->generation;

@@ -9,5 +9,9 @@
 void tutti__elastic_set_settings(tutti_elastic *e, const char *text);
 /* The last that this worker has begun to form; 0: none yet, or there is no launcher that numbers them. */
 uint32_t tutti__elastic_generation(const tutti_elastic *e);
+/* This worker has all of the state, or its part of it, of its step. */
+bool tutti__elastic_has_state(const tutti_elastic *e);
+/* For parts, in regroup with NULL: the update that failed has changed nothing, so this worker has the state that it had. */
+void tutti__elastic_undone(tutti_elastic *e);
 
 #endif

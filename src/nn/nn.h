@@ -76,12 +76,14 @@ typedef struct tutti__cursor {
 typedef struct tutti__range {
     size_t begin, end; /* elements of flat memory */
     bool whole;        /* kept by every rank */
+    bool copy;         /* of another rank's share: updated here too, but that rank's for all else */
 } tutti__range;
 
 typedef struct tutti__sharding {
     void *self;
     tutti_peers peers;
-    const tutti__range *ranges; /* ascending */
+    const tutti__range *
+        ranges; /* each copy before the share of its bucket, whose update sends it; else ascending */
     size_t n;
     uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
     bool whole_gradients; /* every rank has all means: norms need no communication */

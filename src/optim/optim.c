@@ -166,7 +166,7 @@ static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti
         *ranges_p = optim->sharding->ranges;
         return optim->sharding->n;
     }
-    *all = (tutti__range){0, optim->module->root->n_flat, true};
+    *all = (tutti__range){0, optim->module->root->n_flat, true, false};
     *ranges_p = all;
     return 1;
 }
@@ -474,12 +474,34 @@ static void set_rates(tutti_optim *optim)
         optim->groups[k].lr = lr * optim->groups[k].lr_factor;
 }
 
-tutti_status tutti_optim_step(tutti_optim *optim)
+/* sharding NULL: tells nobody of updated ranges. */
+static tutti_status update_all(tutti_optim *optim, const tutti__sharding *sharding)
 {
-    const tutti__sharding *sharding;
     const tutti__range *ranges;
     tutti__range all;
     size_t n_ranges, n_runs, at = 0;
+
+    tutti__optim_free_whole(optim);
+    set_rates(optim);
+    n_ranges = ranges_of(optim, &all, &ranges);
+    n_runs = plan_runs(optim);
+    for (size_t r = 0; r < n_ranges; at += ranges[r].end - ranges[r].begin, r++) {
+        for (size_t i = 0; i < n_runs; i++)
+            TUTTI_TRY(update(optim, &optim->runs[i], &ranges[r], at));
+        if (sharding)
+            TUTTI_TRY(sharding->updated(sharding->self, r));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__optim_update_alone(tutti_optim *optim)
+{
+    return update_all(optim, NULL);
+}
+
+tutti_status tutti_optim_step(tutti_optim *optim)
+{
+    const tutti__sharding *sharding;
 
     TUTTI_TRY(TUTTI__NOT_NULL(optim));
     TUTTI_TRY(tutti_module_status(optim->module));
@@ -494,15 +516,6 @@ tutti_status tutti_optim_step(tutti_optim *optim)
     TUTTI_TRY(tutti__optim_prepare(optim, sharding));
     if (sharding)
         TUTTI_TRY(sharding->begin(sharding->self, optim, (double)optim->lr));
-    tutti__optim_free_whole(optim);
-    set_rates(optim);
-    n_ranges = ranges_of(optim, &all, &ranges);
-    n_runs = plan_runs(optim);
-    for (size_t r = 0; r < n_ranges; at += ranges[r].end - ranges[r].begin, r++) {
-        for (size_t i = 0; i < n_runs; i++)
-            TUTTI_TRY(update(optim, &optim->runs[i], &ranges[r], at));
-        if (sharding)
-            TUTTI_TRY(sharding->updated(sharding->self, r));
-    }
+    TUTTI_TRY(update_all(optim, sharding));
     return sharding ? sharding->finish(sharding->self) : TUTTI_OK;
 }

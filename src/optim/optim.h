@@ -170,6 +170,8 @@ tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                                      float *dst);
 /* Reads what was left for later now, in the present layout. Collective. */
 tutti_status tutti__optim_load_now(tutti_optim *optim);
+/* The update that tutti_optim_step failed to begin, of this rank's ranges, without telling other ranks. */
+tutti_status tutti__optim_update_alone(tutti_optim *optim);
 /* Frees the gathered state. */
 void tutti__optim_free_whole(tutti_optim *optim);
 /* With sharded state. take_whole: the gathered state replaces this rank's share, unsharded until the next step. drop_share:

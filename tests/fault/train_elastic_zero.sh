@@ -1,5 +1,5 @@
 # Workers of a run by shards are killed, join and leave while the optimizer state is sharded: a lost worker's shard is recovered from
-# the last checkpoint, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 120
+# the last checkpoint, or without one from a copy of the share, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "$SOURCE_DIR/tests/harness/elastic.sh"
@@ -23,6 +23,27 @@ same_end whole one
 grep -q "its share of the optimizer's state: resumed from .*one/checkpoints/step-0000[0-9]*00" one.out || { cat one.out; fail "no rank resumed from a checkpoint"; }
 lost=$(field one/summary.json lost_workers)
 { [ "$lost" = 1 ] || [ "$lost" = 2 ]; } || { cat one/summary.json; fail "$lost workers lost, expected one since the last checkpoint or two"; }
+
+# With a copy of each share: no step is done again, whichever rank dies; two neighbours take a share with them.
+copies() { # DIR: groups that found all shares, after a death
+    grep -c 'zero: shares of generation' "$1.out" || true
+}
+TUTTI_LOG=warn,zero:debug begin copied 3 $keys --zero 1 --shard-copies 2
+for step in 20 90 160 230; do
+    reach copied $step
+    kill -KILL "$(running copied | sed -n "$((step / 10 % 3 + 1))p")"
+done
+end copied 0
+same_end whole copied
+! grep 'resumed from\|are gone, and with them' copied.out || { cat copied.out; fail "a death lost a share that had a copy"; }
+[ "$(copies copied)" -ge 4 ] || { cat copied.out; fail "$(copies copied) groups found shares, expected one after each of four deaths"; }
+begin pair 3 $keys --zero 1 --shard-copies 2
+reach pair 150
+kill -KILL $(running pair | head -2)
+end pair 0
+same_end whole pair
+grep -q 'ranks ., . of the 3 of generation .* are gone, and with them a share' pair.out || { cat pair.out; fail "nothing says which ranks took a share with them"; }
+grep -q 'resumed from .*pair/checkpoints/step-0000[0-9]*00' pair.out || { cat pair.out; fail "no rank resumed from a checkpoint"; }
 
 # Before the first checkpoint: all restart from the beginning.
 begin early 2 $keys --zero 1

@@ -287,9 +287,10 @@ static void planned_unreserve(tutti_device device, void *p, size_t bytes)
     (void)tutti__planned_free(p);
 }
 
-static tutti_status planned_back(tutti_device device, void *p, size_t bytes)
+static tutti_status planned_back(tutti_device device, void *p, size_t bytes, bool stays)
 {
     (void)device;
+    (void)stays;
     tutti__planned_touch(p, bytes);
     return TUTTI_OK;
 }

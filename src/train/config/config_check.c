@@ -31,6 +31,32 @@ static tutti_status check_shards(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+/* Between an update in a group that has died and the next group, a rank's weights are not complete (zero_copies.c). */
+static tutti_status check_copies(const tutti__train_config *c, const tutti__parts *parts)
+{
+    if (c->shard_copies == 1)
+        return TUTTI_OK;
+    if (c->shards == 0 || c->zero == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "shard_copies: shares of the optimizer state with a second rank are for "
+                           "--shards V with --zero 1; add %s, or use shard_copies=1",
+                           c->shards == 0 ? "--shards V" : "--zero 1");
+    if (c->ema > 0 || c->histograms || parts->own.hooks || strcmp(c->amp, "fp16") == 0)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s: with shard_copies=2 it cannot be used: it reads or changes state in "
+            "the middle of a step, which a death may undo; use %s, or shard_copies=1",
+            c->ema > 0         ? "ema"
+            : c->histograms    ? "histograms"
+            : parts->own.hooks ? "hooks"
+                               : "amp",
+            c->ema > 0         ? "ema=0"
+            : c->histograms    ? "histograms=false"
+            : parts->own.hooks ? "no hooks"
+                               : "amp=bf16");
+    return TUTTI_OK;
+}
+
 /* What a rank that has a stage of the model cannot do. */
 static tutti_status check_pipeline(const tutti__train_config *c, const tutti__parts *parts)
 {
@@ -174,6 +200,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     int64_t first, last;
 
     TUTTI_TRY(check_shards(c));
+    TUTTI_TRY(check_copies(c, parts));
     TUTTI_TRY(check_layout(c, parts));
     TUTTI_TRY(tutti__config_check_optim(c));
     TUTTI_TRY(tutti__config_check_language(c, parts->model));

@@ -78,6 +78,7 @@ static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config 
     c.zero = o->layout.zero;
     c.tensor = o->layout.tensor;
     c.pipeline = o->layout.pipeline;
+    c.shard_copies = c.zero && c.shards ? c.shard_copies : 1;
     c.recompute = o->recompute;
     c.batch_size = o->batch_size;
     c.grad_accumulation = o->grad_accumulation;
@@ -140,6 +141,7 @@ static tutti_status take_steps(const tutti__outlook *o, const tutti__train_confi
     if (!s)
         return TUTTI_ERR_MEMORY;
     c.eval_every = c.eval_steps = c.zero = 0;
+    c.shard_copies = 1;
     c.grad_accumulation = o->grad_accumulation;
     if (c.shards > 0) /* as many batches one after another as this rank has shards */
         c.grad_accumulation *= (c.shards + o->layout.ranks - 1) / o->layout.ranks;

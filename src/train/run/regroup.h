@@ -22,6 +22,7 @@ typedef struct tutti__elastic_worker {
     uint64_t left_before;       /* ranks told to leave, when the last group was formed */
     bool has_header;            /* the first lines were printed */
     tutti_elastic_stats before; /* statistics that the position already includes */
+    tutti__position undo;       /* before the step's update */
     /* on rank 0: the last checkpoint that this process began, or found; the last epoch after which it began one */
     uint64_t saved_step;
     int64_t saved_epoch;

@@ -151,14 +151,24 @@ static void count_lost(tutti__train_run *run)
 static tutti_status commit(tutti__train_run *run, double rest, uint64_t begin_ns)
 {
     const size_t n = tutti__plan_step_batches(&run->plan, &run->position.at);
+    tutti_status status;
 
+    run->worker->undo = run->position;
     add_counters(run);
-    TUTTI_TRY(tutti__session_scale(&run->session, rest));
-    TUTTI_TRY(tutti__run_update(run));
+    status = tutti__session_scale(&run->session, rest);
+    if (status == TUTTI_OK)
+        status = tutti__run_update(run);
+    if (status != TUTTI_OK) {
+        /* With copies of shares the update may not have begun, and the step is done again. */
+        run->position = run->worker->undo;
+        return status;
+    }
     tutti__run_count_step(run, n, begin_ns);
     run->position.shared.forwards += n;
     count_lost(run);
     tutti_elastic_commit(run->session.elastic);
+    if (tutti__zero_is_incomplete(run->session.ddp)) /* nothing may read the weights */
+        return tutti_group_status(run->session.group);
     return tutti__run_end_step(run, begin_ns);
 }
 

@@ -459,6 +459,7 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                                              : TUTTI_NONFINITE_ERROR,
                             .shards = s->shards,
                             .zero = (int)c->zero,
+                            .shard_copies = (int)c->shard_copies,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }
 
