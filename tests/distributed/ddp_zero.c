@@ -355,10 +355,11 @@ static int a_consolidation_that_fails_leaves_nothing(tutti_group *group, void *a
     return 0;
 }
 
-static tutti_status no_pages(tutti_device device, void *p, size_t bytes)
+static tutti_status no_pages(tutti_device device, void *p, size_t bytes, bool stays)
 {
     (void)device;
     (void)p;
+    (void)stays;
     return tutti__fail(TUTTI_ERR_MEMORY, "no pages for %zu bytes in this test", bytes);
 }
 
