@@ -174,7 +174,7 @@ struct tutti_ctx {
     const char *step_text;
     tutti_tensor out_of_memory;  /* the poisoned tensor for when there is no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
-    const tutti_peers *peers; /* among which layers are divided; NULL: none */
+    const tutti_peers *peers;    /* among which layers are divided; NULL: none */
     tutti_backward_listener listener;
     /* Of DDP, with the listener's self, before `ready` for some: the gradient of a parameter is final but for rows to which embeddings
      * will add, as that of a table whose head is tied to it. Set after the listener. May be NULL. */
