@@ -197,7 +197,10 @@ tutti_status tutti__shared_meet(tutti__shared_draft *s, tutti_status status,
         if (status != TUTTI_OK || r.status == TUTTI_OK)
             continue;
         status = (tutti_status)r.status;
-        snprintf(why, sizeof why, "rank %d: %.1000s", rank, r.why);
+        if (tutti__names_rank(r.why))
+            snprintf(why, sizeof why, "%.1000s", r.why);
+        else
+            snprintf(why, sizeof why, "rank %d: %.1000s", rank, r.why);
     }
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, why);
 }

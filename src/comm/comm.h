@@ -65,6 +65,9 @@ void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_
 tutti_status tutti__group_agree(tutti_group *group, tutti_status local);
 /* The same, and *all_p: whether `mine` is true on all ranks; valid only if the result is OK. */
 tutti_status tutti__group_agree_all(tutti_group *group, tutti_status local, bool mine, bool *all_p);
+/* Whether a message begins with the rank that it is about: "rank 3: ...". That of a group's failure does, with the rank in the first
+ * group of the family. */
+bool tutti__names_rank(const char *message);
 /* Its second half, if all ranks already know by other means that `from` is the first that failed. */
 tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, int from);
 /* Each rank of a group has one 64-bit atomic, 0 when the group is made, for the callers' use. NULL if the rank is on another

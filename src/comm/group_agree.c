@@ -1,12 +1,19 @@
 /* group_agree.c -- one status for all ranks of a group.   SPDX-License-Identifier: MIT */
 #include "comm/comm.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct failure {
     int32_t status;
     char text[2044];
 } failure;
+
+bool tutti__names_rank(const char *message)
+{
+    return strncmp(message, "rank ", 5) == 0 && isdigit((unsigned char)message[5]);
+}
 
 tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, int from)
 {
@@ -18,7 +25,10 @@ tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, 
         snprintf(f.text, sizeof f.text, "%s", tutti_last_error());
     TUTTI_TRY(tutti_broadcast(group, TUTTI_BUF(&f, sizeof f, TUTTI_U8), from, NULL));
     f.text[sizeof f.text - 1] = '\0';
-    return tutti__fail((tutti_status)f.status, "rank %d: %s", from, f.text);
+    if (tutti__names_rank(f.text)) /* of a group within this one */
+        return tutti__fail_again((tutti_status)f.status, f.text);
+    return tutti__fail((tutti_status)f.status, "rank %d: %s", tutti_group_global_rank(group, from),
+                       f.text);
 }
 
 tutti_status tutti__group_agree_all(tutti_group *group, tutti_status local, bool mine, bool *all_p)

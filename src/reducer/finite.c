@@ -9,6 +9,9 @@ static bool looks(const tutti_reducer *r)
 
 tutti_status tutti__found_nonfinite(tutti_reducer *r, const tutti__gradient *g)
 {
+    /* with a mesh, not the data group's, whose ranks exist several times */
+    const int rank = tutti_group_global_rank(r->group, tutti_group_rank(r->group));
+
     r->nonfinite_step = r->step; /* the first one of a step is the nearest to the loss */
     r->nonfinite_parameter = g->name;
     r->nonfinite_steps++;
@@ -17,12 +20,12 @@ tutti_status tutti__found_nonfinite(tutti_reducer *r, const tutti__gradient *g)
                            "the gradient of \"%s\" has NaN or infinities on rank %d in step %llu, "
                            "before it is averaged: training has diverged, or this rank's data or "
                            "weights hold such values; lower the learning rate or clip gradients",
-                           g->name, tutti_group_rank(r->group), (unsigned long long)r->step);
+                           g->name, rank, (unsigned long long)r->step);
     if ((r->nonfinite_steps & (r->nonfinite_steps - 1)) == 0) /* 1, 2, 4, 8, ... */
         tutti_log(TUTTI_LOG_WARN, "ddp",
                   "the gradient of \"%s\" has NaN or infinities on rank %d in step %llu, before it "
                   "is averaged (%llu such steps so far)",
-                  g->name, tutti_group_rank(r->group), (unsigned long long)r->step,
+                  g->name, rank, (unsigned long long)r->step,
                   (unsigned long long)r->nonfinite_steps);
     return TUTTI_OK;
 }

@@ -105,4 +105,30 @@ code=0
 wait $run || code=$?
 [ $code != 0 ] || fail "a killed rank was not noticed"
 says killed "rank 3.*(was lost|killed)"
+# A rank is named as in the job, not as in its group of the mesh; a failed run does not ask for calls that its user cannot make.
+small="--model gpt2 --data shakespeare --layers 2 --heads 2 --width 32 --context 16 --batch-size 4 --threads 1 --eval-every 0 --sample-tokens 0"
+for layout in "-n 4 --tensor 2" "-n 2 --zero 3"; do
+    code=0
+    timeout 100 "$TUTTI" train --run-dir diverged $small $layout --max-steps 40 --optimizer sgd --lr 1000 --momentum 0.99 --schedule constant --warmup-epochs 0 >diverged.out 2>&1 || code=$?
+    [ $code = 1 ] && grep -q 'has NaN or infinities on rank' diverged.out || { cat diverged.out; fail "exit code $code of a run that diverges"; }
+    ! grep -q consolidate diverged.out || { cat diverged.out; fail "$layout: consolidate"; }
+    sed -n 's/.*tutti train: rank \([0-9]*\): the gradient .* on rank \([0-9]*\) in step.*/\1 \2/p' diverged.out >named
+    [ -s named ] && awk '$1 != $2 { exit 1 }' named || { cat diverged.out; fail "$layout: another rank is named"; }
+    rm -rf diverged
+done
+
+# The space that is checked before the start is that of the whole model.
+cat >space.sh <<'END'
+mount -t tmpfs -o size=100k none space
+for layout in "" "--tensor 2" "--pipeline 2" "--pipeline 4" "--zero 3"; do
+    "$TUTTI" train --run-dir space/run $SMALL --layers 4 -n 4 $layout 2>&1 | grep -o 'files need .* MiB' || echo "not refused: $layout"
+done
+END
+mkdir space
+if unshare -rm mount -t tmpfs none space 2>mount.err; then
+    SMALL=$small unshare -rm bash space.sh >space.out
+    [ "$(sort -u space.out | wc -l)" = 1 ] && [ "$(wc -l <space.out)" = 5 ] || { cat space.out; fail "the space that is needed depends on the layout"; }
+else
+    echo "skipped: no small file system: $(cat mount.err)"
+fi
 echo "tensor parallel runs hold"

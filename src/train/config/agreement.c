@@ -3,7 +3,6 @@
 
 #include "comm/comm.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +35,7 @@ void tutti__report_error(int rank, int size)
     char line[MESSAGE + 64];
     int n;
 
-    /* Messages of a group begin with the rank they are about. */
-    if (size > 1 && !(strncmp(message, "rank ", 5) == 0 && isdigit((unsigned char)message[5])))
+    if (size > 1 && !tutti__names_rank(message))
         n = snprintf(line, sizeof line, "%s: rank %d: %s\n", title, rank, message);
     else
         n = snprintf(line, sizeof line, "%s: %s\n", title, message);

@@ -11,7 +11,7 @@
 #include <tutti/checkpoint.h>
 #include <unistd.h>
 
-#define ENDING ".safetensors"
+#define ENDING      ".safetensors"
 #define LINK_ENDING ".link.tmp"
 
 static tutti_status weights_path(const tutti__run_folder *folder, const char *name, char path[4096])

@@ -5,6 +5,7 @@
 #include "data/dataset.h"
 #include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
+#include "ddp/pieces.h"
 #include "nn/nn.h"
 #include "pipeline/pipeline.h"
 #include "tensor/tensor.h"
@@ -14,6 +15,25 @@
 #include <string.h>
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of the whole model, not only of this rank's part. A pipeline's other stages count as much per parameter as this one. */
+static uint64_t model_bytes(const tutti__session *s)
+{
+    const int64_t all = tutti__session_n_parameters(s);
+    uint64_t bytes = 0;
+    double here = 0;
+
+    for (size_t i = 0; i < tutti_module_n_state(s->module); i++) {
+        const tutti_tensor *t = tutti_module_state(s->module, i);
+        const uint64_t count = (uint64_t)tutti_shape_count(tutti__whole_shape(t));
+
+        bytes += count * tutti_dtype_size(t->dtype) + 200; /* for the header */
+        here += (double)count;
+    }
+    return s->pipeline && here > 0 && (double)all > here
+               ? (uint64_t)((double)bytes * ((double)all / here))
+               : bytes;
+}
 
 /* Bytes that the run's files will take, with some margin: the final weights, and checkpoints, of which there is one more than
  * kept while it is written. */
@@ -25,11 +45,9 @@ static uint64_t files_bytes(const tutti__train_run *run, bool anew)
                           : c->keep_checkpoints < 2 ? 1
                                                     : (uint64_t)c->keep_checkpoints;
     const uint64_t average = c->ema > 0, best = anew && tutti__best_is_kept(c);
-    uint64_t bytes = 256 * 1024, model = 0;
+    const uint64_t model = model_bytes(&run->session);
+    uint64_t bytes = 256 * 1024;
 
-    for (size_t i = 0; i < tutti_module_n_state(run->session.module); i++)
-        model += tutti__tensor_bytes(tutti_module_state(run->session.module, i)) +
-                 200; /* for the header */
     bytes += model * (1 + average) + (kept + 1 + best) * (1 + states + average) * model;
     return bytes;
 }

@@ -15,7 +15,10 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
                          tutti__summary *s)
 {
     tutti_traffic traffic = tutti__totals_traffic(&run->totals, run->session.ddp);
+    /* Its digest takes all ranks, which a failed run does not have. */
+    const bool divided = tutti__session_divides_model(&run->session);
 
+    digests[0][0] = '\0';
     *s =
         (tutti__summary){.status = status,
                          .world_size = run->session.size,
@@ -49,10 +52,10 @@ static void make_summary(const tutti__train_run *run, const char *status, char d
         s->parameters = tutti__session_n_parameters(&run->session);
         if (run->digests[0][0])
             strcpy(digests[0], run->digests[0]);
-        else
+        else if (!divided)
             tutti_module_digest(run->session.module, digests[0]);
         s->parameter_digest = digests[0];
-        if (!*digests[0]) /* the weights are complete all the same */
+        if (!*digests[0] && !divided) /* the weights are complete all the same */
             tutti_log(TUTTI_LOG_WARN, "train", "summary.json lacks parameter_digest: %s",
                       tutti_last_error());
     }
