@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 enum { MAX_STATE = 64 << 20 }; /* a table of 65536 columns takes up to 22 MiB */
+enum { MOST_RANKS = 1 << 20 };
+#define MOST_STEPS ((json_int_t)1 << 50)
 
 tutti_status tutti__state_digest(const json_t *state, char text[33])
 {
@@ -135,4 +137,50 @@ tutti_status tutti__state_read(json_t **state_p, const char *folder)
         *state_p = NULL;
     }
     return status;
+}
+
+/* Checks that the position is possible within the keys' ranges. */
+static tutti_status check_ranges(const json_t *state, const char *folder)
+{
+    static const struct {
+        const char *key;
+        json_int_t min, max;
+        bool younger; /* missing in the oldest version's files */
+    } ranges[] = {{"step", 0, MOST_STEPS, false},
+                  {"epoch", 1, 1000001, false},
+                  {"start", 0, MOST_STEPS, true},
+                  {"batch", 0, MOST_STEPS, false},
+                  {"epochs_done", 0, 1000000, false},
+                  {"forwards", 0, MOST_STEPS, false},
+                  {"world_size", 1, MOST_RANKS, false},
+                  {"data_ranks", 1, MOST_RANKS, true},
+                  {"shards", 0, 4096, true},
+                  {"samples", 0, MOST_STEPS, true},
+                  {"evaluated", 0, MOST_STEPS, true}};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ranges); i++) {
+        const json_t *value = json_object_get(state, ranges[i].key);
+        const json_int_t n = json_integer_value(value);
+
+        if (!value && ranges[i].younger)
+            continue;
+        if (!json_is_integer(value) || n < ranges[i].min || n > ranges[i].max)
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s/state.json is damaged: %s is not an integer from %lld to %lld",
+                               folder, ranges[i].key, (long long)ranges[i].min,
+                               (long long)ranges[i].max);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__state_check_run(const json_t *state, const char *folder)
+{
+    TUTTI_TRY(check_ranges(state, folder));
+    if (!json_is_object(json_object_get(state, "config")) ||
+        !json_is_object(json_object_get(state, "sums")) ||
+        !json_is_string(json_object_get(state, "model_digest")))
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s/state.json is damaged: config, sums or model_digest is missing",
+                           folder);
+    return TUTTI_OK;
 }

@@ -19,6 +19,8 @@ tutti_status tutti__state_ranges(const json_t *state, const char *folder, float 
 /* Reads FOLDER/state.json and checks its digest; json_decref *state_p. FORMAT with the path if it is not such a file, or
  * damaged. */
 tutti_status tutti__state_read(json_t **state_p, const char *folder);
+/* Of a run, which resumes from it: FORMAT if a key that it needs is missing or out of its range. */
+tutti_status tutti__state_check_run(const json_t *state, const char *folder);
 
 /* Reports one checked item: a file, or a tensor of a file. problem NULL: intact. */
 typedef void tutti__verify_call(void *user, const char *file, const char *problem);

@@ -153,18 +153,28 @@ static void verify_others(verifier *v, const char *folder)
 
 /* needed: it must be there. */
 static void verify_stem(verifier *v, const char *folder, const char *stem, bool needed,
-                        const char *digest)
+                        const json_t *state, const char *digest)
 {
     char path[TUTTI__CHECKPOINT_PATH];
 
     if (tutti__tensor_files_path(folder, stem, path)) {
-        verify_file(v, path, digest);
+        if (state && tutti__parts_check_step(folder, stem, state) != TUTTI_OK) {
+            v->counts->files++;
+            damaged(v, path);
+        } else
+            verify_file(v, path, digest);
         return;
     }
     if (!needed)
         return;
     tutti__fail(TUTTI_ERR_NOT_FOUND, "%s is missing", path);
     damaged(v, path);
+}
+
+/* Else of a program's own loop, which needs fewer keys. */
+static bool is_of_run(const json_t *state)
+{
+    return json_object_get(state, "config") || json_object_get(state, "sums");
 }
 
 static void verify_checkpoint(verifier *v, const char *folder)
@@ -175,14 +185,16 @@ static void verify_checkpoint(verifier *v, const char *folder)
     snprintf(path, sizeof path, "%s/state.json", folder);
     v->counts->files++;
     forget(path);
-    if (tutti__state_read(&state, folder) != TUTTI_OK)
+    if (tutti__state_read(&state, folder) != TUTTI_OK ||
+        (is_of_run(state) && tutti__state_check_run(state, folder) != TUTTI_OK))
         damaged(v, path);
     else
         v->call(v->user, path, NULL);
-    verify_stem(v, folder, "model", true,
+    verify_stem(v, folder, "model", true, state,
                 json_string_value(json_object_get(state, "model_digest")));
-    verify_stem(v, folder, "optimizer", !json_is_null(json_object_get(state, "optimizer")), NULL);
-    verify_stem(v, folder, "ema", json_is_object(json_object_get(state, "ema")),
+    verify_stem(v, folder, "optimizer", !json_is_null(json_object_get(state, "optimizer")), state,
+                NULL);
+    verify_stem(v, folder, "ema", json_is_object(json_object_get(state, "ema")), state,
                 json_string_value(json_object_get(state, "ema_digest")));
     verify_others(v, folder);
     json_decref(state);

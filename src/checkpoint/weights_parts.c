@@ -202,6 +202,33 @@ bool tutti__tensor_files_path(const char *folder, const char *stem, char path[40
     return false;
 }
 
+tutti_status tutti__parts_check_step(const char *folder, const char *stem, const json_t *state)
+{
+    const json_int_t now = json_integer_value(json_object_get(state, "step"));
+    const json_t *metadata, *step;
+    tutti_status status = TUTTI_OK;
+    char path[4096];
+    json_t *json;
+
+    if (!tutti__tensor_files_path(folder, stem, path) || !tutti__ends_in(path, ".json"))
+        return TUTTI_OK;
+    json = tutti__json_read(path, JSON_REJECT_DUPLICATES, NULL);
+    metadata = json_object_get(json, "metadata");
+    step = json_object_get(metadata, "step");
+    if (json && !json_is_object(json_object_get(metadata, TUTTI__PARTS_DIGESTS)))
+        status = tutti__fail(TUTTI_ERR_FORMAT,
+                             "%s is damaged: its metadata has no \"" TUTTI__PARTS_DIGESTS
+                             "\", the digests of the files that were written with it",
+                             path);
+    else if (json && (!json_is_integer(step) || json_integer_value(step) != now))
+        status = tutti__fail(TUTTI_ERR_FORMAT,
+                             "%s is of step %lld, and state.json beside it of step %lld: expected "
+                             "the files of one checkpoint",
+                             path, (long long)json_integer_value(step), (long long)now);
+    json_decref(json);
+    return status; /* one that cannot be read is reported by what opens it */
+}
+
 tutti_status tutti__tensor_files_open(tutti__tensor_files *parts, const char *folder,
                                       const char *stem)
 {

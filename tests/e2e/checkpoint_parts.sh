@@ -180,6 +180,9 @@ damage flipped "$second is damaged: tensor" "printf x | dd of=\$at/$second bs=1 
 damage cut "$second is not a valid safetensors file" "truncate -s -4 \$at/$second"
 damage missing "$second is missing, one of the 3 files that .*index.json names" "rm \$at/$second"
 damage older "$second beside .* is another file .*of step 5" "cp copy/checkpoints/step-00000005/$second \$at"
+damage older_optimizer "optimizer.safetensors.index.json is of step 5, and state.json beside it of step 10" "cp copy/checkpoints/step-00000005/optimizer* \$at"
+damage no_digests "has no .xxh3_headers" "sed -i 's/xxh3_headers/no_headers/' \$at/optimizer.safetensors.index.json"
+damage no_step "step is not an integer from 0" "sed -i '/\"digest\":/d; /\"model_digest\"/s/,\$//; 3s/10/-1/' \$at/state.json"
 damage index "tensor .no_such. is not in optimizer" "sed -i 's/\"exp_avg.fc1.bias\"/\"no_such\"/' \$at/optimizer.safetensors.index.json"
 damage no_index 'optimizer.safetensors is missing\|cannot open .*optimizer.safetensors' "rm \$at/optimizer.safetensors.index.json"
 

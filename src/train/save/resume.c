@@ -8,6 +8,7 @@
 #include "checkpoint/optim_load.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
+#include "checkpoint/weights_parts.h"
 #include "comm/comm.h"
 #include "data/dataset.h"
 #include "nn/nn.h"
@@ -24,9 +25,6 @@
 #include <string.h>
 #include <tutti/checkpoint.h>
 #include <unistd.h>
-
-enum { MOST_RANKS = 1 << 20 };
-#define MOST_STEPS ((json_int_t)1 << 50)
 
 void tutti__resume_free(tutti__resume *resume)
 {
@@ -91,51 +89,10 @@ tutti_status tutti__resume_find_folder(tutti__train_config *c)
 
 /* ---- Reading a checkpoint ----------------------------------------------------------------------------------------------- */
 
-/* Checks that the position is possible within the keys' ranges. */
-static tutti_status check_ranges(const json_t *state, const char *folder)
-{
-    static const struct {
-        const char *key;
-        json_int_t min, max;
-        bool younger; /* missing in the oldest version's files */
-    } ranges[] = {{"step", 0, MOST_STEPS, false},
-                  {"epoch", 1, 1000001, false},
-                  {"start", 0, MOST_STEPS, true},
-                  {"batch", 0, MOST_STEPS, false},
-                  {"epochs_done", 0, 1000000, false},
-                  {"forwards", 0, MOST_STEPS, false},
-                  {"world_size", 1, MOST_RANKS, false},
-                  {"data_ranks", 1, MOST_RANKS, true},
-                  {"shards", 0, 4096, true},
-                  {"samples", 0, MOST_STEPS, true},
-                  {"evaluated", 0, MOST_STEPS, true}};
-
-    for (size_t i = 0; i < TUTTI__COUNT_OF(ranges); i++) {
-        const json_t *value = json_object_get(state, ranges[i].key);
-        const json_int_t n = json_integer_value(value);
-
-        if (!value && ranges[i].younger)
-            continue;
-        if (!json_is_integer(value) || n < ranges[i].min || n > ranges[i].max)
-            return tutti__fail(TUTTI_ERR_FORMAT,
-                               "%s/state.json is damaged: %s is not an integer from %lld to %lld",
-                               folder, ranges[i].key, (long long)ranges[i].min,
-                               (long long)ranges[i].max);
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status read_state(json_t **state_p, const char *folder)
 {
     TUTTI_TRY(tutti__state_read(state_p, folder));
-    TUTTI_TRY(check_ranges(*state_p, folder));
-    if (!json_is_object(json_object_get(*state_p, "config")) ||
-        !json_is_object(json_object_get(*state_p, "sums")) ||
-        !json_is_string(json_object_get(*state_p, "model_digest")))
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s/state.json is damaged: config, sums or model_digest is missing",
-                           folder);
-    return TUTTI_OK;
+    return tutti__state_check_run(*state_p, folder);
 }
 
 int tutti__resume_shares_then(const tutti__resume *r)
@@ -168,9 +125,14 @@ static tutti_status read_files(tutti__resume *r, const char *folder)
 {
     const bool divided = tutti__session_divides_model(r->session);
     tutti__snapshot model = {.n = 0};
-    tutti_status status =
-        divided ? check_divided(r, folder)
-                : tutti__checkpoint_read_model(&model, r->session->module, folder, r->state);
+    tutti_status status;
+
+    TUTTI_TRY(tutti__parts_check_step(folder, "model", r->state));
+    TUTTI_TRY(tutti__parts_check_step(folder, "optimizer", r->state));
+    if (r->session->config->ema > 0)
+        TUTTI_TRY(tutti__parts_check_step(folder, "ema", r->state));
+    status = divided ? check_divided(r, folder)
+                     : tutti__checkpoint_read_model(&model, r->session->module, folder, r->state);
 
     if (status == TUTTI_OK)
         status = tutti__session_is_divided(r->session)
