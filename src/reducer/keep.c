@@ -73,8 +73,8 @@ tutti_status tutti__reducer_bring(tutti_reducer *r, size_t i)
     element = tutti_dtype_size(b->view.buf.dtype);
     p = r->block + b->offset;
     TUTTI_TRY(tutti__memory_back(p, b->kept.begin * element, false));
-    TUTTI_TRY(tutti__memory_back(p + b->kept.end * element,
-                                 (b->kept.tail - b->kept.end) * element, false));
+    TUTTI_TRY(tutti__memory_back(p + b->kept.end * element, (b->kept.tail - b->kept.end) * element,
+                                 false));
     clear_padding(r, b);
     b->absent = false;
     return TUTTI_OK;

@@ -346,8 +346,8 @@ static tutti_status bring_zeros(tutti_reducer *r, size_t i)
     tutti_status status = tutti__reducer_bring(r, i);
 
     if (status == TUTTI_OK && !r->exact) /* with shards zeros need not be added */
-        status = stream->ops->zero(stream, r->block + g->offset,
-                                   g->count * tutti_dtype_size(g->dtype));
+        status =
+            stream->ops->zero(stream, r->block + g->offset, g->count * tutti_dtype_size(g->dtype));
     if (status != TUTTI_OK)
         return tutti__step_keep(r, status);
     if (g->sparse)

@@ -70,9 +70,8 @@ static tutti_status train(trainer *t, tutti_group *group, int layers, int width,
 
     TUTTI_TRY(tutti_model_new(&t->model, t->cx, "gpt2", &opts));
     t->module = tutti_model_module(t->model);
-    TUTTI_TRY(
-        tutti_ddp_new(&t->ddp, t->module, group,
-                      &(tutti_ddp_opts){.bucket_mb = bucket_mb, .zero = zero}));
+    TUTTI_TRY(tutti_ddp_new(&t->ddp, t->module, group,
+                            &(tutti_ddp_opts){.bucket_mb = bucket_mb, .zero = zero}));
     TUTTI_TRY(tutti_adamw_new(&t->optim, t->module, &(tutti_adam_opts){.lr = 1e-3f}));
     for (int i = 0; i < 3; i++)
         TUTTI_TRY(step(t, norm_p));
@@ -142,7 +141,8 @@ static void train_larger(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(use_pages_again), cmocka_unit_test(train_larger)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(use_pages_again),
+                                       cmocka_unit_test(train_larger)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,8 +101,7 @@ static tutti_status computed(void *self, int m, tutti_tensor *loss)
     return tutti__session_take_loss(c->s, c->samples[m]);
 }
 
-tutti_status tutti__session_pipeline_gradients(tutti__session *s, tutti_batch *batch,
-                                               uint64_t begin_ns)
+static tutti_status pipeline_gradients(tutti__session *s, tutti_batch *batch, uint64_t begin_ns)
 {
     copies c;
     tutti_status status;
@@ -122,6 +121,18 @@ tutti_status tutti__session_pipeline_gradients(tutti__session *s, tutti_batch *b
                                                            .autocast = tutti__amp_dtype(s)});
     copies_free(&c);
     return status;
+}
+
+/* Here, since a step on one rank knows nothing of pipelines. */
+tutti_status tutti__session_gradients(tutti__session *s, tutti_batch *batch, uint64_t begin_ns)
+{
+    double rest;
+
+    s->step.data_seconds = 0;
+    if (s->pipeline)
+        return pipeline_gradients(s, batch, begin_ns);
+    TUTTI_TRY(tutti__session_accumulate(s, batch, begin_ns, &rest));
+    return tutti__session_scale(s, rest);
 }
 
 tutti_status tutti__session_share_sums(const tutti__session *s, double *sums, size_t n)

@@ -175,14 +175,11 @@ tutti_status tutti__session_forward(const tutti__session *s, tutti_array x,
 tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, tutti_array y,
                                  tutti_tensor **loss_p);
 /* Forward and backward of up to grad_accumulation batches, the first of which was taken at begin_ns: the gradient becomes the
- * mean over their samples, of all ranks. */
+ * mean over their samples, of all ranks. By a pipeline or not (pipeline_step.c). */
 tutti_status tutti__session_gradients(tutti__session *s, tutti_batch *batch, uint64_t begin_ns);
 /* Adds the loss of a batch of n samples, which was asked for, to the step's. NaN and infinity are found on the rank that computes
  * them. */
 tutti_status tutti__session_take_loss(tutti__session *s, size_t n);
-/* pipeline_step.c: the same by a pipeline. */
-tutti_status tutti__session_pipeline_gradients(tutti__session *s, tutti_batch *batch,
-                                               uint64_t begin_ns);
 /* Of a pipeline: n sums that only ranks with the last stage have, and others have 0 of, on all ranks of the pipeline. */
 tutti_status tutti__session_share_sums(const tutti__session *s, double *sums, size_t n);
 /* Its two halves: the accumulated gradient, which times *rest_p is the mean. */

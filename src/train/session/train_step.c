@@ -200,17 +200,6 @@ tutti_status tutti__session_accumulate(tutti__session *s, tutti_batch *batch, ui
     return TUTTI_OK;
 }
 
-tutti_status tutti__session_gradients(tutti__session *s, tutti_batch *batch, uint64_t begin_ns)
-{
-    double rest;
-
-    s->step.data_seconds = 0;
-    if (s->pipeline)
-        return tutti__session_pipeline_gradients(s, batch, begin_ns);
-    TUTTI_TRY(tutti__session_accumulate(s, batch, begin_ns, &rest));
-    return tutti__session_scale(s, rest);
-}
-
 tutti_status tutti__session_ask_to_stop(tutti__session *s)
 {
     tutti_status status;
