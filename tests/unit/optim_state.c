@@ -191,7 +191,7 @@ static void state_travels(bool shared_out)
     step(&a, 1);
     step(&a, 2);
     if (shared_out)
-        share_out(&b, (tutti__range){0, 31, false}, (tutti__range){31, FLAT, false});
+        share_out(&b, (tutti__range){0, 31, false, false}, (tutti__range){31, FLAT, false, false});
     for (size_t i = 0; i < 2; i++) {
         tutti_tensor *from = tutti_module_parameter(&a.root, i),
                      *to = tutti_module_parameter(&b.root, i);
