@@ -62,7 +62,7 @@ void tutti__divided_close(tutti__divided_source *s)
 
 /* ---- Reading -------------------------------------------------------------------------------------------------- */
 
-static tutti_status grow(char **room_p, size_t *bytes_p, size_t bytes)
+tutti_status tutti__room_grow(char **room_p, size_t *bytes_p, size_t bytes)
 {
     if (*room_p && bytes <= *bytes_p)
         return TUTTI_OK;
@@ -106,7 +106,7 @@ static tutti_status read_all(tutti__divided_source *s, divided_reading *r, tutti
 
         if (!is_asked(r, w->name))
             continue;
-        if (reads && grow(&s->room, &s->room_bytes, w->bytes) != TUTTI_OK) {
+        if (reads && tutti__room_grow(&s->room, &s->room_bytes, w->bytes) != TUTTI_OK) {
             tutti_group_abort(s->group, "%s", tutti_last_error());
             return TUTTI_ERR_MEMORY;
         }
@@ -180,7 +180,7 @@ static tutti_status hash_all(const tutti__tensor_files *file, char digest[33])
         const tutti__safetensors *part;
         const tutti__safetensors_entry *e = tutti__tensor_files_find(file, names[i].name, &part);
 
-        status = grow(&room, &bytes, (size_t)e->bytes);
+        status = tutti__room_grow(&room, &bytes, (size_t)e->bytes);
         if (status == TUTTI_OK)
             status = tutti__safetensors_read(part, e, room);
         if (status == TUTTI_OK)

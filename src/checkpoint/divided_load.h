@@ -29,6 +29,8 @@ tutti_status tutti__divided_read(tutti__divided_source *source, const tutti__pie
  * tensors of the module, whole, whatever of them this rank has. */
 tutti_status tutti__divided_check(const tutti_module *m, const char *folder, const char *stem,
                                   const char *expected);
+/* Makes *room_p, of *bytes_p, at least as large; what was in it is lost. */
+tutti_status tutti__room_grow(char **room_p, size_t *bytes_p, size_t bytes);
 /* Loads the model, or its averages, of the folder, whatever the layout. Collective. */
 tutti_status tutti__divided_load(tutti_module *m, const tutti_ema *average, tutti_group *group,
                                  const char *folder, const char *stem, const char *digest);

@@ -14,16 +14,6 @@ enum { NAME_BYTES = 320 };
 
 /* ---- All of it is there -------------------------------------------------------------------------------------- */
 
-static tutti_status grow(char **room_p, size_t *bytes_p, size_t bytes)
-{
-    if (*room_p && bytes <= *bytes_p)
-        return TUTTI_OK;
-    free(*room_p);
-    *room_p = tutti__alloc_unset(bytes + 1);
-    *bytes_p = *room_p ? bytes : 0;
-    return *room_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
-}
-
 /* The state of one parameter, which may be missing if it had no updates. */
 static tutti_status check_one(const tutti__optim_block *block, const tutti__tensor_files *file,
                               const tutti_tensor *t)
@@ -60,7 +50,7 @@ static tutti_status check_digests(const tutti__tensor_files *file)
 
             status =
                 tutti__safetensors_has_digest(file->p[k], e)
-                    ? grow(&room, &bytes, (size_t)e->bytes)
+                    ? tutti__room_grow(&room, &bytes, (size_t)e->bytes)
                     : tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", file->path, e->name);
             if (status == TUTTI_OK)
                 status = tutti__safetensors_read(file->p[k], e, room);
