@@ -132,7 +132,7 @@ static tutti_status sum_forward(tutti__node *n)
     return TUTTI_OK;
 }
 
-static tutti_status sum_backward(tutti__node *n)
+tutti_status tutti__peers_bias_gradient(tutti__node *n)
 {
     tutti_tensor *dy = tutti__tensor_rows(n->dst->grad), *db;
 
@@ -141,6 +141,12 @@ static tutti_status sum_backward(tutti__node *n)
         return TUTTI_ERR_MEMORY;
     if (db)
         TUTTI_TRY(n->cx->kernels->linear_backward_weights(NULL, db, dy, dy));
+    return TUTTI_OK;
+}
+
+static tutti_status sum_backward(tutti__node *n)
+{
+    TUTTI_TRY(tutti__peers_bias_gradient(n));
     tutti__grad_pass(n, 0, n->dst->grad);
     return TUTTI_OK;
 }

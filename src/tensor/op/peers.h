@@ -28,6 +28,8 @@ tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t);
 
 /* y [..,D], row-major, += bias [D] */
 void tutti__peers_add_bias(tutti_tensor *y, const tutti_tensor *bias);
+/* The gradient of that bias, n's source 1, if it is wanted. */
+tutti_status tutti__peers_bias_gradient(tutti__node *n);
 
 /* Part `index` of n elements among `count` ranks, in torch.chunk's sizes: *begin_p, and how many. */
 static inline int64_t tutti__chunk(int64_t n, int count, int index, int64_t *begin_p)

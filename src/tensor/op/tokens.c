@@ -275,13 +275,7 @@ static tutti_status sum_forward(tutti__node *n)
 
 static tutti_status sum_backward(tutti__node *n)
 {
-    tutti_tensor *dy = tutti__tensor_rows(n->dst->grad), *db;
-
-    TUTTI_TRY(tutti__weight_grad_of(n, 1, &db));
-    if (!dy)
-        return TUTTI_ERR_MEMORY;
-    if (db)
-        TUTTI_TRY(n->cx->kernels->linear_backward_weights(NULL, db, dy, dy));
+    TUTTI_TRY(tutti__peers_bias_gradient(n));
     return gather_gradient(n);
 }
 
