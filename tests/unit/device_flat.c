@@ -2,16 +2,10 @@
  * sums of squares, non-finite values anywhere, more spans than one launch takes.
  * SPDX-License-Identifier: MIT    timeout: 120
  * devices: strict cuda */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "device_stream.h"
 
 #include "base/base.h"
 #include "device/flat.h"
-#include "harness/device.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,32 +14,6 @@
 #define MOST    ((size_t)(1 << 22) + 12345)
 
 static const size_t lengths[] = {0, 1, 7, 8, 9, 255, 256, 257, 2047, 2048, 2049, LONGEST};
-
-static tutti_device device;
-static tutti_stream *stream;
-static const tutti__device_ops *ops;
-
-static void ok(tutti_status status)
-{
-    if (status != TUTTI_OK)
-        fail_msg("%s", tutti_last_error());
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    device = test_device();
-    ok(tutti_stream_new(&stream, device));
-    ops = stream->ops;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tutti_stream_free(stream);
-    return 0;
-}
 
 static void noise(float *x, size_t n, uint64_t seed)
 {

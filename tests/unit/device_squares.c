@@ -1,48 +1,17 @@
 /* Sums of squares have the bits that device/squares.h defines, whatever the order, the spans, and the partial sums that are added:
  * with a top that rises in the middle, halves, denormals, the largest floats.   SPDX-License-Identifier: MIT    timeout: 120
  * devices: strict cuda */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "device_stream.h"
 
 #include "base/base.h"
 #include "device/flat.h"
-#include "harness/device.h"
 
 #include <math.h>
 #include <string.h>
 
 __extension__ typedef __int128 wide;
 
-static tutti_device device;
-static tutti_stream *stream;
-static const tutti__device_ops *ops;
 static uint64_t seed = 5;
-
-static void ok(tutti_status status)
-{
-    if (status != TUTTI_OK)
-        fail_msg("%s", tutti_last_error());
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    device = test_device();
-    ok(tutti_stream_new(&stream, device));
-    ops = stream->ops;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tutti_stream_free(stream);
-    return 0;
-}
 
 static uint64_t draw(uint64_t below)
 {
