@@ -77,6 +77,7 @@ tutti_status tutti__reducer_bring(tutti_reducer *r, size_t i)
                                  false));
     clear_padding(r, b);
     b->absent = false;
+    b->kept = (tutti__kept){0, 0, 0};
     return TUTTI_OK;
 }
 
