@@ -12,7 +12,7 @@
 # the time of all threads, which depends less on other programs. Memory is the process's peak less what it had before the model was
 # made. TUTTI_CPU_ISA=avx2 limits our own kernels; PyTorch is limited by ATEN_CPU_CAPABILITY=avx2 and MKL's and oneDNN's variables.
 . "$(dirname "$0")/lib.sh"
-ROUNDS=${ROUNDS:-3} PYTHON=${PYTHON:-python3} NT=${NT:-2} KINDS=${KINDS:-f32 bf16} SECONDS_EACH=${SECONDS_EACH:-8} RANKS=${RANKS:-1}
+ROUNDS=${ROUNDS:-3} PYTHON=${PYTHON:-python3} NT=${NT:-2} KINDS=${KINDS:-f32 bf16} SECONDS_EACH=${SECONDS_EACH:-8} RANKS=${RANKS:-1} ZERO=${ZERO:-0}
 CASES=${CASES:-124M:4:64 124M:4:256 124M:1:1024 10M:64:256}
 LLMC=${1:-}
 OURS=$(dirname "$TUTTI")/bench/bench_ddp_gpt
@@ -27,7 +27,7 @@ sizes_of() { # CASE KIND: arguments of both programs
     10M) echo -n "L=6 H=6 C=384 V=65" ;;
     *) echo "gpt.sh: CASES: $name is not 124M or 10M" >&2 && exit 2 ;;
     esac
-    echo " B=$batch T=$context NT=$NT SECONDS=$SECONDS_EACH AMP=$([ "$2" = bf16 ] && echo 1 || echo 0)"
+    echo " B=$batch T=$context NT=$NT SECONDS=$SECONDS_EACH AMP=$([ "$2" = bf16 ] && echo 1 || echo 0) ZERO=$ZERO"
 }
 steps() { # NAME ARGS...: a line of the program, as NAME.lines
     local file=$work/$1.lines

@@ -1,9 +1,10 @@
 """Training steps of GPT-2 in PyTorch, a peer of bench/ddp_gpt.c, with its arguments and its line.   SPDX-License-Identifier: MIT
 
-    python bench/peer/pytorch_gpt.py [B=4] [T=64] [L=12] [H=12] [C=768] [V=50257] [NT=2] [AMP=1] [SECONDS=10] [COMPILE=1]
+    python bench/peer/pytorch_gpt.py [B=4] [T=64] [L=12] [H=12] [C=768] [V=50257] [NT=2] [AMP=1] [ZERO=3] [SECONDS=10] [COMPILE=1]
 
 Attention is scaled_dot_product_attention, the head is tied to the embedding, AdamW is fused; bf16 is autocast. With WORLD_SIZE set,
-ranks of DistributedDataParallel over Gloo. The median of the steps of SECONDS seconds, at least 5, after 3."""
+ranks of DistributedDataParallel over Gloo; with ZERO=3, of fully_shard (FSDP2), which has no fused AdamW; ZERO=2: it keeps parameters
+after forward. The median of the steps of SECONDS seconds, at least 5, after 3."""
 import os
 import resource
 import statistics
@@ -11,33 +12,19 @@ import sys
 import time
 
 import torch
+from pytorch_block import Block
 from torch.nn import functional as F
 
-SIZES = dict(B=4, T=64, L=12, H=12, C=768, V=50257, NT=2, AMP=0, SECONDS=10, COMPILE=0)
+SIZES = dict(B=4, T=64, L=12, H=12, C=768, V=50257, NT=2, AMP=0, ZERO=0, SECONDS=10, COMPILE=0)
 SIZES.update((name, int(value)) for name, value in (argument.split("=") for argument in sys.argv[1:]))
-B, T, L, H, C, V, NT, AMP, SECONDS, COMPILE = (SIZES[name] for name in "B T L H C V NT AMP SECONDS COMPILE".split())
-
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = torch.nn.LayerNorm(C), torch.nn.LayerNorm(C)
-        self.c_attn, self.attn_proj = torch.nn.Linear(C, 3 * C), torch.nn.Linear(C, C)
-        self.c_fc, self.mlp_proj = torch.nn.Linear(C, 4 * C), torch.nn.Linear(4 * C, C)
-
-    def forward(self, x):
-        n, t, _ = x.shape
-        q, k, v = (part.view(n, t, H, C // H).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).split(C, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attn_proj(y.transpose(1, 2).reshape(n, t, C))
-        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+B, T, L, H, C, V, NT, AMP, ZERO, SECONDS, COMPILE = (SIZES[name] for name in "B T L H C V NT AMP ZERO SECONDS COMPILE".split())
 
 
 class Gpt2(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.wte, self.wpe = torch.nn.Embedding(V, C), torch.nn.Embedding(max(T, 1024), C)
-        self.h = torch.nn.Sequential(*(Block() for _ in range(L)))
+        self.h = torch.nn.Sequential(*(Block(C, H) for _ in range(L)))
         self.ln_f = torch.nn.LayerNorm(C)
         for name, p in self.named_parameters():
             if p.dim() == 2:
@@ -52,6 +39,14 @@ def peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def shard(model):
+    from torch.distributed.fsdp import fully_shard
+
+    for block in model.h:
+        fully_shard(block, reshard_after_forward=ZERO == 3)
+    return fully_shard(model)
+
+
 def main():
     torch.set_num_threads(NT)
     torch.manual_seed(0)
@@ -60,9 +55,9 @@ def main():
     model = Gpt2()
     if world > 1:
         torch.distributed.init_process_group("gloo")
-        model = torch.nn.parallel.DistributedDataParallel(model)
+        model = shard(model) if ZERO else torch.nn.parallel.DistributedDataParallel(model)
     forward = torch.compile(model) if COMPILE else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, fused=not ZERO)
     tokens = torch.tensor([(i + 1) * 2654435761 % V for i in range(B * T + 1)])
     x, target = tokens[:-1].view(B, T), tokens[1:].view(B, T)
     loss = None
