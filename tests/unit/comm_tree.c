@@ -46,7 +46,7 @@ static void check_neighbours(int size)
         for (int other = 0; other < size; other++)
             all += tutti__tree_near(r, other, size);
         assert_int_equal(n, all);
-        assert_true(n <= 23);
+        assert_true(n <= 24);
     }
 }
 

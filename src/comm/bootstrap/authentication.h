@@ -81,7 +81,8 @@ enum {
     TUTTI__STALE = 'A',
     TUTTI__TAKEN = 'R',
     TUTTI__UNKNOWN = 'G',
-    TUTTI__OTHER_USER = 'U'
+    TUTTI__OTHER_USER = 'U',
+    TUTTI__CROSSED = 'C' /* the two have a connection, or are about to: this one is not needed */
 };
 bool tutti__server_handshake_decide(tutti__server_handshake *handshake, int fd, char verdict);
 /* Without a secret: true if the kernel reports that the other end of the connection, on this host, belongs to another user
