@@ -123,5 +123,11 @@ int tutti__control_send_handle(tutti__control *control, int rank, int fd, uint64
 /* In the order in which that rank sent them. The caller owns the descriptor. */
 int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uint64_t *number_p,
                                double deadline);
+/* From the first of n ranks, which all call one of these, to the others, along the tree of core/tree.h. The i-th takes it from its
+ * parent and passes it on. ranks: their numbers; NULL: 0, 1, ... */
+int tutti__control_spread_handle(tutti__control *control, const int *ranks, int n, int fd,
+                                 uint64_t number);
+int tutti__control_take_spread(tutti__control *control, const int *ranks, int n, int i, int *fd_p,
+                               uint64_t *number_p, double deadline);
 
 #endif

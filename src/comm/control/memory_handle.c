@@ -2,6 +2,7 @@
 #include "comm/control/control_state.h"
 
 #include "base/thread.h"
+#include "comm/core/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,4 +67,40 @@ void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint6
     pthread_cond_broadcast(&control->links->changed);
     pthread_mutex_unlock(&control->links->lock);
     free(handle);
+}
+
+/* ---- From one rank to many --------------------------------------------------------------------------------- */
+
+static int at(const int *ranks, int i)
+{
+    return ranks ? ranks[i] : i;
+}
+
+static int pass_on(tutti__control *control, const int *ranks, int n, int i, int fd, uint64_t number)
+{
+    int error = 0;
+
+    for (int to = i; !error && (to = tutti__tree_next_child(i, to, n)) >= 0;)
+        error = tutti__control_send_handle(control, at(ranks, to), fd, number);
+    return error;
+}
+
+int tutti__control_spread_handle(tutti__control *control, const int *ranks, int n, int fd,
+                                 uint64_t number)
+{
+    return pass_on(control, ranks, n, 0, fd, number);
+}
+
+int tutti__control_take_spread(tutti__control *control, const int *ranks, int n, int i, int *fd_p,
+                               uint64_t *number_p, double deadline)
+{
+    int error = tutti__control_take_handle(control, at(ranks, tutti__tree_parent(i)), fd_p,
+                                           number_p, deadline);
+
+    if (error)
+        return error;
+    error = pass_on(control, ranks, n, i, *fd_p, *number_p);
+    if (error && *fd_p >= 0)
+        close(*fd_p);
+    return error;
 }
