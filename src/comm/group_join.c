@@ -262,12 +262,15 @@ static tutti_status exchange_infos(search *s)
                                   s->know_all ? boot->comm->size : s->mesh.n, s->infos);
 }
 
-/* Calls that differ, or an abort, are of ranks that have left this barrier, or of the parent group: the group is made, and this
- * rank's next call returns what is wrong with it, as on ranks that were faster. */
+/* Calls that differ, or an abort, are of ranks that have left this barrier: the group is made, and this rank's next call returns
+ * what is wrong with it, as on ranks that were faster. If the group that it is made from is dead, they are of ranks that could not
+ * make it. */
 static tutti_status meet(tutti_group *group)
 {
     const tutti_status status = tutti_barrier(group, NULL);
 
+    if (status != TUTTI_OK && group->comm.parent && tutti__comm_failed(group->comm.parent))
+        return status;
     if (status != TUTTI_OK && status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_ABORTED)
         return status;
     /* a rank that ends after this is missed by its neighbours */

@@ -429,6 +429,7 @@ int tutti__server_handshake_step(tutti__server_handshake *h, int fd, const tutti
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
+        h->ended = n <= 0;
         if (n <= 0 &&
             /* it only checked whether this rank listens, as ranks do that wait for another */
             h->got == 0)

@@ -71,6 +71,7 @@ typedef struct tutti__server_handshake {
     size_t got;
     tutti__claim claim; /* of the client, when proven */
     const char *why;    /* why it is rejected; NULL: it left before it said anything */
+    bool ended;         /* it hung up */
 } tutti__server_handshake;
 /* 1: proven, the caller decides; 0: call again when readable; -1: reject it. */
 int tutti__server_handshake_step(tutti__server_handshake *handshake, int fd,

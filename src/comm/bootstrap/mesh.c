@@ -1,7 +1,7 @@
 /* mesh.c -- a connection between each pair of neighbours.   SPDX-License-Identifier: MIT
  *
- * Every rank listens before its address is published; then each connects to its neighbours below it, and accepts those above. A
- * rank accepts only after its own connections are answered, and rank 0 makes none, so there is no cyclic waiting. Clients
+ * Every rank listens before its address is published; then each connects to its neighbours below it, and accepts those above,
+ * also while it waits for an answer: it would hold them up otherwise, and they others in turn. Clients
  * that are not members, or belong to another user, are rejected. */
 #include "comm/bootstrap/mesh.h"
 
@@ -75,20 +75,44 @@ static void say_unreachable(const tutti__bootstrap *boot, int rank, const char *
               tutti__waiting_seconds(waiting));
 }
 
-/* Returns when the connector has ended. All ranks above the called one wait for its answer; the next one logs that. */
-static void await_answer(const tutti__bootstrap *boot, tutti__connector *connector, int rank,
-                         const char *at)
+static tutti_status serve(tutti__mesh *mesh)
+{
+    int error = tutti__acceptor_serve(mesh->acceptor);
+
+    if (!error)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_MEMORY,
+                       "cannot accept the connections of other ranks: %s; raise the limit of open "
+                       "files (ulimit -n), a rank needs some, and one or more per neighbour",
+                       strerror(error));
+}
+
+/* Returns when the connector has ended, or this rank cannot accept others. Neighbours above the called one wait for its answer too; the
+ * next rank logs that. */
+static tutti_status await_answer(const tutti__bootstrap *boot, tutti__mesh *mesh,
+                                 tutti__connector *c, int rank, const char *at)
 {
     tutti__waiting waiting = tutti__waiting_begin();
+    tutti_status status = TUTTI_OK;
 
-    while (!tutti__connector_wait(connector, tutti__waiting_next(&waiting))) {
+    while (status == TUTTI_OK && !tutti__connector_advance(c)) {
+        double next = tutti__waiting_next(&waiting);
+        struct pollfd p[3] = {{0}, {mesh->acceptor->epoll, POLLIN, 0}};
+
+        p[0].fd = tutti__connector_fd(c, &p[0].events);
+        if (tutti__sockets_poll(p, 2, tutti__poll_ms(next < c->deadline ? next : c->deadline)) < 0 &&
+            errno == ECANCELED)
+            tutti__connector_cancel(c, ECANCELED);
+        else if (p[1].revents)
+            status = serve(mesh);
         if (!tutti__waiting_due(&waiting))
             continue;
-        if (connector->state == TUTTI__CONNECTOR_CONNECTING)
+        if (c->state == TUTTI__CONNECTOR_CONNECTING)
             say_unreachable(boot, rank, at, &waiting);
         else if (rank + 1 == boot->comm->rank)
             say_silent(boot, rank, &waiting);
     }
+    return status;
 }
 
 /* The kernel of a host that can be reached connects at once, whatever its rank does. Elastic workers can do without the rank, and do
@@ -98,7 +122,7 @@ static int reach_ms(const tutti__bootstrap *boot)
     return tutti__sockets_heeds() ? boot->heartbeat_ms : 0;
 }
 
-static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__mesh *mesh, int place,
+static tutti_status call_rank(const tutti__bootstrap *boot, tutti__mesh *mesh, int place,
                               double deadline)
 {
     const int rank = mesh->ranks[place];
@@ -113,6 +137,7 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__mesh *m
                                         .deadline = deadline,
                                         .connect_ms = reach_ms(boot)};
     tutti__connector c;
+    tutti_status status;
 
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
     tutti__address_text(address, at, sizeof at);
@@ -121,7 +146,11 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__mesh *m
          c.error == EAGAIN && tutti__now_ms() < deadline && !tutti__sockets_called_off();
          tutti__connector_begin(&c, address, &opts))
         poll(NULL, 0, 1);
-    await_answer(boot, &c, rank, at);
+    status = await_answer(boot, mesh, &c, rank, at);
+    if (status != TUTTI_OK) {
+        tutti__connector_close(&c);
+        return status;
+    }
     if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH) {
         tutti__sockets_note_unreached(rank);
         return tutti__fail(TUTTI_ERR_PEER,
@@ -278,7 +307,7 @@ static tutti_status accept_all(const tutti__bootstrap *boot, tutti__mesh *mesh, 
     tutti__waiting waiting = tutti__waiting_begin();
 
     while (count_missing(boot, mesh) > 0) {
-        int wait = tutti__poll_ms(deadline), error,
+        int wait = tutti__poll_ms(deadline),
             ready = tutti__sockets_poll((struct pollfd[2]){{mesh->acceptor->epoll, POLLIN, 0}}, 1,
                                         wait < PROBE_MS ? wait : PROBE_MS);
 
@@ -291,13 +320,7 @@ static tutti_status accept_all(const tutti__bootstrap *boot, tutti__mesh *mesh, 
             TUTTI_TRY(probe_absent(boot, mesh));
         if (boot->comm->rank == 0 && tutti__waiting_due(&waiting))
             say_absent(boot, mesh, &waiting);
-        error = tutti__acceptor_serve(mesh->acceptor);
-        if (error)
-            return tutti__fail(TUTTI_ERR_MEMORY,
-                               "cannot accept the connections of other ranks: %s; raise the limit "
-                               "of open files (ulimit -n), a rank needs some, and one or more per "
-                               "neighbour",
-                               strerror(error));
+        TUTTI_TRY(serve(mesh));
     }
     return TUTTI_OK;
 }

@@ -313,6 +313,7 @@ int tutti__connect_start(tutti__links *links)
         return 0;
     acceptor->opts.secret = &links->secret;
     acceptor->opts.claim = tutti__group_claim(&links->secret, links->id, links->rank, 0);
+    acceptor->opts.crossing = true;
     acceptor->opts.flood += 10 * links->size;
     acceptor->opts.decide = decide;
     acceptor->opts.welcome = welcome;

@@ -98,6 +98,8 @@ void tutti__control_send(tutti__control *control, int rank, const tutti__frame *
 void tutti__control_stream(tutti__control *control, int rank);
 /* The handler's memory for bodies must no longer be accessed. By a thread that has entered. */
 void tutti__control_forget(tutti__control *control);
+/* Connects to the rank, unless it has a connection, to learn how it ends. */
+void tutti__control_watch(tutti__control *control, int rank);
 /* Makes the thread call the handler's `work`. */
 void tutti__control_wake(tutti__control *control);
 /* Whether it has not closed it, but has sent nothing for a heartbeat interval. Only connected peers are known to be. */

@@ -299,6 +299,13 @@ void tutti__control_wake(tutti__control *control)
     tutti__links_wake(control->links);
 }
 
+void tutti__control_watch(tutti__control *control, int rank)
+{
+    pthread_mutex_lock(&control->links->lock);
+    tutti__link_want(control->links, control->members[rank].link);
+    pthread_mutex_unlock(&control->links->lock);
+}
+
 int tutti__control_n_connections(tutti__control *control)
 {
     tutti__links *links = control->links;

@@ -67,6 +67,7 @@ static bool work(void *self)
 static void tick(void *self)
 {
     tutti__p2p_expire_watched(self);
+    tutti__p2p_watch_peers(self);
 }
 
 tutti__frame_handler tutti__p2p_handler(tutti__p2p *p2p)

@@ -133,6 +133,7 @@ struct tutti__p2p {
     int n_pending, n_offers;
     int pollers;                  /* threads that poll the rings */
     bool finished;                /* a request, since the lock was taken */
+    double watch_at;              /* when to call tutti__p2p_watch_peers again; its caller's */
     tutti__p2p_request *notified; /* done, to be notified when the lock is given back */
     _Atomic int n_watched;        /* open requests with a function to notify */
     /* On this host. */
@@ -237,5 +238,8 @@ void tutti__p2p_sleep(tutti__p2p *p2p, const tutti__p2p_request *request, double
 void tutti__p2p_judge_orphans(tutti__p2p *p2p, int rank);
 /* Kills the group if the time limit of a watched request, for which perhaps nobody waits, has passed. */
 void tutti__p2p_expire_watched(tutti__p2p *p2p);
+/* Has the control channel connect to peers for which a request has waited long: that one of many has left is told only of the first. By
+ * the control channel's thread. */
+void tutti__p2p_watch_peers(tutti__p2p *p2p);
 
 #endif

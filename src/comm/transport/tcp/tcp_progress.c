@@ -91,12 +91,14 @@ static tutti_status fail_connect(tutti__tcp *tcp, int rank, int error)
 /* Whether it has its connection; otherwise the peer has yet to connect. */
 static tutti_status connect_channel(tutti__tcp *tcp, tutti__channel *c, bool *connected)
 {
+    /* first: a rank that leaves has connected before */
+    bool left = c->fd < 0 && tutti__comm_has_left(tcp->comm, c->rank);
     int error = c->fd < 0 ? tutti__tcp_connect(tcp, c) : 0;
 
     *connected = c->fd >= 0;
     if (error)
         return fail_connect(tcp, c->rank, error);
-    return *connected || !tutti__comm_has_left(tcp->comm, c->rank) ? TUTTI_OK : lost(tcp, c->rank);
+    return *connected || !left ? TUTTI_OK : lost(tcp, c->rank);
 }
 
 /* ---- Moving ------------------------------------------------------------------------------------------------------- */
