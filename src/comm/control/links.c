@@ -221,8 +221,14 @@ static int wait_ms(const tutti__links *links)
 /* Ranks of one host learn from shared memory that the group is dead; those of others are told. */
 static void pass_on(tutti__control *control)
 {
-    if (!control->flood.told && atomic_load(&control->comm->failed) &&
-        control->flood.n_to < control->comm->size - 1)
+    bool told;
+
+    if (!atomic_load(&control->comm->failed) || control->flood.n_to == control->comm->size - 1)
+        return;
+    pthread_mutex_lock(&control->links->lock);
+    told = control->flood.told;
+    pthread_mutex_unlock(&control->links->lock);
+    if (!told)
         tutti__control_tell(control, &control->comm->cause);
 }
 
@@ -405,8 +411,8 @@ static bool on_its_way(const tutti__link *link)
     int bytes = 0, family = 0;
     socklen_t size = sizeof family;
 
-    if (link->deaf || link->state != TUTTI__LINK_OPEN || getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 ||
-        family == AF_UNIX)
+    if (link->deaf || link->state != TUTTI__LINK_OPEN ||
+        getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family == AF_UNIX)
         return false;
     return ioctl(link->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
