@@ -78,9 +78,8 @@ static int reductions(const job *j)
     for (size_t i = 0; i < j->count; i++)
         CHECK(j->src[i] == value(0, 0, i));
     fill(j, 1);
-    CHECK_OK(tutti_reduce_from(j->group, src(j, 1),
-                               j->rank == j->root ? dst(j, 1) : (tutti_buf){0}, TUTTI_SUM, j->root,
-                               NULL));
+    CHECK_OK(tutti_reduce_from(j->group, src(j, 1), j->rank == j->root ? dst(j, 1) : (tutti_buf){0},
+                               TUTTI_SUM, j->root, NULL));
     CHECK(j->rank != j->root || holds_total(j, 0));
     CHECK(holds(j, j->src, j->rank, 0));
     fill(j, n);
@@ -95,8 +94,8 @@ static int moves(const job *j)
     const bool is_root = j->rank == j->root;
 
     fill(j, 1);
-    CHECK_OK(tutti_broadcast(
-        j->group, TUTTI_BUF(is_root ? j->src : j->dst, j->count, TUTTI_F32), j->root, NULL));
+    CHECK_OK(tutti_broadcast(j->group, TUTTI_BUF(is_root ? j->src : j->dst, j->count, TUTTI_F32),
+                             j->root, NULL));
     CHECK(holds(j, is_root ? j->src : j->dst, j->root, 0));
     fill(j, n);
     CHECK_OK(tutti_scatter(j->group, is_root ? src(j, n) : (tutti_const_buf){0}, dst(j, 1), j->root,
@@ -292,8 +291,7 @@ static int unequal_counts(tutti_group *group, void *arg)
 static void run_body(void **state)
 {
     const tutti_ranks_opts opts = {
-        .processes = true,
-        .timeout_ms = (tutti_rank_body *)*state == one_is_missing ? 2000 : 0};
+        .processes = true, .timeout_ms = (tutti_rank_body *)*state == one_is_missing ? 2000 : 0};
 
     assert_int_equal(tutti_run_ranks(MANY, (tutti_rank_body *)*state, NULL, &opts), 0);
 }
