@@ -1,11 +1,11 @@
 /* group_join.c -- a rank finds the others of its group, and they choose how to communicate.   SPDX-License-Identifier: MIT
  *
- *     bootstrap/    each rank listens, publishes its address, reads those of all, chooses, connects with each peer
- *     control/      opens on the first connection of each pair
+ *     bootstrap/    each rank listens, publishes its address, reads its neighbours', connects with them; the addresses of all go up
+ *                   and down a tree, and all choose alike. In a small group all are neighbours
+ *     control/      opens on these connections
  *     engine/       opens what runs the collectives; a first barrier shows that all ranks are there
  *
- * A group that is made from another has that one's control channel, and needs the store only for the addresses of further
- * connections, which carry data between hosts. */
+ * A group that is made from another has that one's control channel, which also makes further connections. */
 #include "comm/group_join.h"
 
 #include "comm/backend/backend.h"
@@ -14,6 +14,7 @@
 #include "comm/bootstrap/mesh.h"
 #include "comm/bootstrap/store/store.h"
 #include "comm/control/control.h"
+#include "comm/core/tree.h"
 #include "comm/engine/planned_engine.h"
 #include "comm/transport/shared_memory/shm.h"
 #include "comm/transport/tcp/tcp.h"
@@ -26,21 +27,21 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { PARENT_MS = 300, LEAST_DESCRIPTORS = 12 };
+/* TURN_MS: a rank waits that much longer for those that wait for others. */
+enum { PARENT_MS = 300, LEAST_DESCRIPTORS = 12, TURN_MS = 500 };
 
 /* ---- Connections ------------------------------------------------------------------------------------------- */
 
-/* `sockets` NULL: on the parent's. */
-static tutti_status open_control(tutti_group *group, const int *sockets, int heartbeat_ms,
+/* Takes over what is in opts; NULL: on the parent's. */
+static tutti_status open_control(tutti_group *group, const tutti__control_opts *opts,
                                  const tutti__group_member *member)
 {
     tutti__frame_handler handler;
 
     TUTTI_TRY(tutti__p2p_new(&group->p2p, &group->comm));
     handler = tutti__p2p_handler(group->p2p);
-    if (sockets)
-        TUTTI_TRY(
-            tutti__control_open(&group->control, &group->comm, sockets, heartbeat_ms, &handler));
+    if (!member)
+        TUTTI_TRY(tutti__control_open(&group->control, &group->comm, opts, &handler));
     else
         TUTTI_TRY(tutti__control_share(&group->control, member->parent->control, &group->comm,
                                        member->ranks, &handler));
@@ -63,49 +64,6 @@ static tutti_status share_messages(tutti_group *group, double deadline)
                                   deadline);
     free(ranks);
     return status;
-}
-
-/* The connections from `first` on; sets mesh->fds. Within a host the control channel, number 0, uses unix sockets; data
- * between hosts uses TCP. */
-static tutti_status connect_all(tutti_group *group, const tutti__peer_info *infos,
-                                const tutti__listeners *at, int first, tutti__mesh *mesh,
-                                double deadline)
-{
-    size_t n = (size_t)group->comm.size, all = n * (size_t)group->plan.n_connections;
-    int rank = group->comm.rank;
-
-    *mesh = (tutti__mesh){.n_connections = group->plan.n_connections,
-                          .listeners = {at->local, at->tcp},
-                          .addresses = calloc(all, sizeof *mesh->addresses),
-                          .fds = calloc(all, sizeof *mesh->fds)};
-    if (!mesh->addresses || !mesh->fds)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks",
-                           group->comm.size);
-    for (size_t i = n * (size_t)first; i < all; i++) {
-        size_t r = i % n;
-        bool here = group->host_ids[r] == group->host_ids[rank];
-
-        if ((int)r == rank)
-            continue;
-        mesh->addresses[i] =
-            i < n && here && !group->plan.tcp ? infos[r].local_at : infos[r].tcp_at;
-        /* link-local: the same link, but each host numbers its interfaces itself */
-        tutti__address_set_scope(&mesh->addresses[i], tutti__address_scope(&infos[rank].tcp_at));
-    }
-    return tutti__mesh_connect(&group->boot, mesh, deadline);
-}
-
-static void mesh_free(tutti__mesh *mesh)
-{
-    free(mesh->addresses);
-    free(mesh->fds);
-}
-
-static void close_data(const tutti_group *group, const tutti__mesh *mesh)
-{
-    for (int i = group->comm.size; mesh->fds && i < mesh->n_connections * group->comm.size; i++)
-        if (mesh->fds[i] >= 0)
-            close(mesh->fds[i]);
 }
 
 /* ---- Engines ----------------------------------------------------------------------------------------------- */
@@ -186,8 +144,7 @@ static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, double deadl
     return status;
 }
 
-/* `sockets`: for data, if the plan has any. */
-static tutti_status open_engine(tutti_group *group, const int *sockets, double deadline)
+static tutti_status open_engine(tutti_group *group, double deadline)
 {
     const tutti__transport_plan *p = &group->plan;
     tutti__tcp *tcp;
@@ -196,17 +153,17 @@ static tutti_status open_engine(tutti_group *group, const int *sockets, double d
         return TUTTI_OK;
     if (p->shared)
         return open_shared_memory(group, deadline);
-    TUTTI_TRY(tutti__tcp_open(&tcp, &group->comm, sockets, p->n_connections - 1));
+    TUTTI_TRY(tutti__tcp_open(&tcp, &group->comm, group->control, p->n_connections - 1));
     return p->hosts ? open_hosts(group, tcp, deadline)
                     : tutti__engine_tcp(&group->engine, &group->comm, tcp);
 }
 
-static tutti_status open_all(tutti_group *group, const int *sockets, double deadline)
+static tutti_status open_all(tutti_group *group, double deadline)
 {
     tutti_status status = share_messages(group, deadline);
 
     if (status == TUTTI_OK)
-        status = open_engine(group, sockets, deadline);
+        status = open_engine(group, deadline);
     if (status != TUTTI_OK)
         return status;
     tutti__queue_set_engine(group->queue, group->engine);
@@ -215,24 +172,20 @@ static tutti_status open_all(tutti_group *group, const int *sockets, double dead
     return TUTTI_OK;
 }
 
-static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info *infos,
-                                     const tutti__listeners *at, double deadline)
-{
-    tutti__mesh mesh;
-    tutti_status status = connect_all(group, infos, at, 0, &mesh, deadline);
-
-    if (status == TUTTI_OK) {
-        status = open_control(group, mesh.fds, group->plan.heartbeat_ms, NULL);
-        if (status == TUTTI_OK)
-            status = open_all(group, mesh.fds + group->comm.size, deadline);
-        else
-            close_data(group, &mesh);
-    }
-    mesh_free(&mesh);
-    return status;
-}
-
 /* ---- Finding the others ------------------------------------------------------------------------------------ */
+
+/* What a rank knows while it looks for the others. */
+typedef struct search {
+    tutti_group *group;
+    tutti__peer_info mine, *infos; /* by rank */
+    tutti__listeners at;
+    tutti__mesh mesh;
+    bool know_all;
+    double deadline;
+    /* Of the neighbours, ascending. */
+    int ranks[TUTTI__NEIGHBOURS], fds[TUTTI__NEIGHBOURS];
+    tutti__address addresses[TUTTI__NEIGHBOURS];
+} search;
 
 /* Whether ranks authenticate by a secret that rank 0 leaves in the program's store, before its info; the others read it after
  * they have rank 0's info, so that waiting for missing ranks is one mechanism. */
@@ -290,73 +243,194 @@ static tutti_status exchange_over_mpi(tutti_group *group, const tutti__peer_info
                : status;
 }
 
-static tutti_status exchange_infos(tutti_group *group, const tutti__peer_info *mine,
-                                   tutti__peer_info *infos, double deadline)
+static tutti_status exchange_infos(search *s)
 {
+    tutti_group *group = s->group;
     tutti__bootstrap *boot = &group->boot;
 
     if (shares_secret(boot) && boot->comm->rank == 0)
         TUTTI_TRY(leave_secret(boot, &boot->secret));
     if (boot->mpi)
-        TUTTI_TRY(exchange_over_mpi(group, mine, infos, deadline));
+        TUTTI_TRY(exchange_over_mpi(group, &s->mine, s->infos, s->deadline));
     else
-        TUTTI_TRY(tutti__peer_info_exchange(boot, mine, infos, deadline));
+        TUTTI_TRY(tutti__peer_info_exchange(boot, &s->mine, s->ranks, s->mesh.n, s->infos,
+                                            s->deadline));
     if (shares_secret(boot))
-        TUTTI_TRY(read_secret(boot, &boot->secret, deadline));
-    return tutti__peer_info_check(boot, infos);
+        TUTTI_TRY(read_secret(boot, &boot->secret, s->deadline));
+    s->know_all = boot->mpi || s->mesh.n == boot->comm->size - 1;
+    return tutti__peer_info_check(boot, s->know_all ? NULL : s->ranks,
+                                  s->know_all ? boot->comm->size : s->mesh.n, s->infos);
 }
 
-/* Calls that differ, or an abort, are of ranks that have left this barrier, or of the parent group: the group is made, and this
- * rank's next call returns what is wrong with it, as on ranks that were faster. */
+/* Calls that differ, or an abort, are of ranks that have left this barrier: the group is made, and this rank's next call returns
+ * what is wrong with it, as on ranks that were faster. If the group that it is made from is dead, they are of ranks that could not
+ * make it. */
 static tutti_status meet(tutti_group *group)
 {
     const tutti_status status = tutti_barrier(group, NULL);
 
+    if (status != TUTTI_OK && group->comm.parent && tutti__comm_failed(group->comm.parent))
+        return status;
     if (status != TUTTI_OK && status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_ABORTED)
         return status;
+    /* a rank that ends after this is missed by its neighbours */
+    (void)tutti__control_await_neighbours(group->control, tutti__now_ms() + group->comm.timeout_ms);
     tutti__control_opened(group->control);
     return TUTTI_OK;
 }
 
-static tutti_status note_hosts(tutti_group *group, const tutti__peer_info *infos)
+static int by_rank(const void *a, const void *b)
 {
-    group->host_ids = tutti__alloc((size_t)group->comm.size * sizeof *group->host_ids);
-    for (int r = 0; r < group->comm.size && group->host_ids; r++)
-        group->host_ids[r] = infos[r].host_id;
-    return group->host_ids ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    return *(const int *)a - *(const int *)b;
+}
+
+static tutti_status open_listeners(search *s)
+{
+    tutti_group *group = s->group;
+    tutti__bootstrap *boot = &group->boot;
+
+    if (!boot->tcp && !boot->mpi && !tutti__bootstrap_in_process(boot))
+        (void)tutti__shm_probe(&group->comm, s->mine.no_sharing, sizeof s->mine.no_sharing);
+    if (boot->store && boot->store->secret)
+        boot->secret = *boot->store->secret;
+    else
+        TUTTI_TRY(tutti__secret_read_given(&boot->secret));
+    TUTTI_TRY(tutti__listeners_open(boot, &s->mine, &s->at));
+    return tutti__peer_info_fill(boot, &s->mine);
+}
+
+/* All are known: chooses the transport. */
+static tutti_status choose(search *s)
+{
+    tutti_group *group = s->group;
+    const size_t n = (size_t)group->comm.size;
+
+    group->host_ids = tutti__alloc(n * sizeof *group->host_ids);
+    if (!group->host_ids)
+        return TUTTI_ERR_MEMORY;
+    for (size_t r = 0; r < n; r++)
+        group->host_ids[r] = s->infos[r].host_id;
+    group->plan = tutti__choose(&group->boot, s->infos, group->host_ids);
+    tutti__peer_info_note(&group->boot, s->infos);
+    return group->plan.tcp && s->at.tcp < 0
+               ? tutti__fail(TUTTI_ERR_MISMATCH, "some ranks ask for TCP and some do not")
+               : TUTTI_OK;
+}
+
+/* Before all are known, two ranks of a host that could share memory use a unix socket. */
+static tutti_status find_addresses(search *s)
+{
+    const tutti_group *group = s->group;
+    const tutti__peer_info *infos = s->infos, *mine = &infos[group->comm.rank];
+
+    for (int i = 0; i < s->mesh.n; i++) {
+        const tutti__peer_info *theirs = &infos[s->ranks[i]];
+        bool tcp = s->know_all ? group->plan.tcp
+                               : mine->tcp || theirs->tcp || *mine->no_sharing ||
+                                     *theirs->no_sharing;
+
+        s->addresses[i] = tutti__control_address(infos, group->comm.rank, s->ranks[i], tcp);
+        if (s->addresses[i].length == 0 || (tcp && s->at.tcp < 0))
+            return tutti__fail(TUTTI_ERR_MISMATCH, "some ranks ask for TCP and some do not");
+    }
+    return TUTTI_OK;
+}
+
+static uint64_t hash_text(const char *text)
+{
+    return tutti__hash64(text, strlen(text));
+}
+
+static tutti_status connect_neighbours(search *s)
+{
+    tutti__comm *comm = &s->group->comm;
+    const tutti__bootstrap *boot = &s->group->boot;
+    const size_t n = (size_t)comm->size;
+
+    comm->id = s->know_all ? tutti__hash64(s->infos, n * sizeof *s->infos) : hash_text(boot->prefix);
+    comm->id ^= hash_text(comm->name);
+    s->mesh.id = comm->id;
+    TUTTI_TRY(tutti__mesh_open(boot, &s->mesh, (int[2]){s->at.local, s->at.tcp}));
+    TUTTI_TRY(tutti__mesh_connect(boot, &s->mesh, s->deadline + (s->know_all ? 0 : TURN_MS)));
+    if (s->know_all)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,
+                                      s->deadline + (4 + tutti__tree_depth(comm->rank)) * TURN_MS));
+    comm->id ^= hash_text(comm->name);
+    TUTTI_TRY(tutti__peer_info_check(boot, NULL, comm->size, s->infos));
+    return choose(s);
+}
+
+/* The control channel takes the connections, and, if there may be more of them, the listeners. */
+static tutti_status hand_over(search *s)
+{
+    tutti_group *group = s->group;
+    const bool more = s->mesh.n < group->comm.size - 1 || group->plan.n_connections > 1;
+    tutti__control_opts opts = {.mesh = &s->mesh,
+                                .heartbeat_ms = group->plan.heartbeat_ms,
+                                .listeners = s->at,
+                                .secret = &group->boot.secret};
+    tutti_status status;
+
+    if (more) {
+        opts.directory = tutti__directory_new(&group->boot, s->infos, &group->plan);
+        if (!opts.directory)
+            return TUTTI_ERR_MEMORY;
+    } else {
+        tutti__mesh_close(&s->mesh);
+        tutti__listeners_close(&s->at);
+        s->at = opts.listeners = (tutti__listeners){-1, -1};
+    }
+    status = open_control(group, &opts, NULL);
+    if (!group->p2p) { /* it has not begun */
+        free(opts.directory);
+        return status;
+    }
+    s->mesh.n = 0; /* they are the control channel's, or closed */
+    s->at = (tutti__listeners){-1, -1};
+    return status;
+}
+
+static tutti_status look_for_others(search *s)
+{
+    TUTTI_TRY(open_listeners(s));
+    TUTTI_TRY(exchange_infos(s));
+    if (s->know_all)
+        TUTTI_TRY(choose(s));
+    TUTTI_TRY(find_addresses(s));
+    TUTTI_TRY(connect_neighbours(s));
+    TUTTI_TRY(hand_over(s));
+    return open_all(s->group, s->deadline);
 }
 
 static tutti_status find_others(tutti_group *group, double deadline)
 {
-    tutti__bootstrap *boot = &group->boot;
-    tutti__peer_info *infos = tutti__alloc((size_t)group->comm.size * sizeof *infos), mine = {0};
-    tutti__listeners at = {-1, -1};
-    tutti_status status = infos ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    const tutti__comm *comm = &group->comm;
+    search *s = tutti__alloc(sizeof *s);
+    tutti_status status = TUTTI_ERR_MEMORY;
 
-    if (!boot->tcp && !boot->mpi && !tutti__bootstrap_in_process(boot))
-        (void)tutti__shm_probe(&group->comm, mine.no_sharing, sizeof mine.no_sharing);
-    if (status == TUTTI_OK && boot->store && boot->store->secret)
-        boot->secret = *boot->store->secret;
-    else if (status == TUTTI_OK)
-        status = tutti__secret_read_given(&boot->secret);
-    if (status == TUTTI_OK)
-        status = tutti__listeners_open(boot, &mine, &at);
-    if (status == TUTTI_OK)
-        status = tutti__peer_info_fill(boot, &mine);
-    if (status == TUTTI_OK)
-        status = exchange_infos(group, &mine, infos, deadline);
-    if (status == TUTTI_OK)
-        status = note_hosts(group, infos);
-    if (status == TUTTI_OK) {
-        group->plan = tutti__choose(boot, infos, group->host_ids);
-        tutti__peer_info_note(boot, infos);
-        if (group->plan.tcp && at.tcp < 0)
-            status = tutti__fail(TUTTI_ERR_MISMATCH, "some ranks ask for TCP and some do not");
-        else
-            status = connect_and_open(group, infos, &at, deadline);
-    }
-    tutti__listeners_close(&at);
-    free(infos);
+    if (!s)
+        return TUTTI_ERR_MEMORY;
+    *s = (search){.group = group,
+                  .infos = tutti__alloc((size_t)comm->size * sizeof *s->infos),
+                  .at = {-1, -1},
+                  .deadline = deadline};
+    s->mesh.n = tutti__tree_neighbours(comm->rank, comm->size, s->ranks);
+    qsort(s->ranks, (size_t)s->mesh.n, sizeof *s->ranks, by_rank);
+    s->mesh.ranks = s->ranks;
+    s->mesh.addresses = s->addresses;
+    s->mesh.fds = s->fds;
+    for (int i = 0; i < s->mesh.n; i++)
+        s->fds[i] = -1;
+    if (s->infos)
+        status = look_for_others(s);
+    for (int i = 0; i < s->mesh.n; i++)
+        if (s->fds[i] >= 0)
+            close(s->fds[i]);
+    tutti__mesh_close(&s->mesh);
+    tutti__listeners_close(&s->at);
+    free(s->infos);
+    free(s);
     return status == TUTTI_OK ? meet(group) : status;
 }
 
@@ -389,44 +463,17 @@ static tutti_status note_members(tutti_group *group, const tutti__group_member *
     return TUTTI_OK;
 }
 
-/* Connections for data, of which this rank's listener is told through the store. */
-static tutti_status connect_data(tutti_group *group, tutti__mesh *mesh, double deadline)
-{
-    tutti__bootstrap *boot = &group->boot;
-    tutti__peer_info *infos = tutti__alloc((size_t)group->comm.size * sizeof *infos);
-    tutti__peer_info mine = {.no_sharing = "needs no unix socket"};
-    tutti__listeners at = {-1, -1};
-    tutti_status status = infos ? TUTTI_OK : TUTTI_ERR_MEMORY;
-
-    if (status == TUTTI_OK)
-        status = tutti__listeners_open(boot, &mine, &at);
-    if (status == TUTTI_OK)
-        status = tutti__peer_info_fill(boot, &mine);
-    if (status == TUTTI_OK)
-        status = tutti__peer_info_exchange(boot, &mine, infos, deadline);
-    if (status == TUTTI_OK)
-        status = connect_all(group, infos, &at, 1, mesh, deadline);
-    tutti__listeners_close(&at);
-    free(infos);
-    return status;
-}
-
 static tutti_status find_members(tutti_group *group, const tutti__group_member *member,
                                  double deadline)
 {
-    tutti__mesh mesh = {0};
-    tutti_status status;
-
     TUTTI_TRY(note_members(group, member));
-    TUTTI_TRY(open_control(group, NULL, 0, member));
+    TUTTI_TRY(open_control(group, NULL, member));
     if (group->boot.mpi)
         TUTTI_TRY(tutti__mpi_open(&group->engine, &group->comm, member->parent->engine,
                                   member->ranks, (int)(member->id & INT16_MAX), deadline));
-    status = group->plan.n_connections > 1 ? connect_data(group, &mesh, deadline) : TUTTI_OK;
-    if (status == TUTTI_OK)
-        status = open_all(group, mesh.fds ? mesh.fds + group->comm.size : NULL, deadline);
-    mesh_free(&mesh);
-    return status == TUTTI_OK ? meet(group) : status;
+    TUTTI_TRY(open_all(group, deadline));
+    TUTTI_TRY(meet(group));
+    return TUTTI_OK;
 }
 
 /* ---- Failing ------------------------------------------------------------------------------------------------- */
@@ -564,12 +611,14 @@ static tutti_status group_new(tutti_group **group_p, const tutti__group_member *
 static tutti_status check_descriptors(const tutti_group *group)
 {
     struct rlimit limit;
-    int least = group->comm.size - 1 + LEAST_DESCRIPTORS;
+    int near[TUTTI__NEIGHBOURS];
+    int least =
+        tutti__tree_neighbours(group->comm.rank, group->comm.size, near) + LEAST_DESCRIPTORS;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)least)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_MEMORY,
-                       "rank %d of %d needs a connection to each other rank and a few files more, "
+                       "rank %d of %d needs connections to other ranks and a few files more, "
                        "at least %d, but this process may open %llu (ulimit -n): raise that",
                        group->comm.rank, group->comm.size, least,
                        (unsigned long long)limit.rlim_cur);
@@ -615,7 +664,7 @@ static tutti_status join_alone(tutti_group *group, tutti_store *store)
     group->comm.id = tutti__now_ns();
     TUTTI_TRY(tutti__engine_single(&group->engine, &group->comm));
     tutti__queue_set_engine(group->queue, group->engine);
-    TUTTI_TRY(open_control(group, &(int){-1}, 0, NULL));
+    TUTTI_TRY(open_control(group, NULL, NULL));
     return store ? keep_store(group, store) : TUTTI_OK;
 }
 

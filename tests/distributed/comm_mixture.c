@@ -269,6 +269,9 @@ int main(void)
         TEST_ON(run_sizes, processes_over_shared_memory, .processes = true),
         /* as if the kernel did not let them read each other's memory */
         TEST_ON(run_sizes, processes_staged, .processes = true, .tuning.stage_all = true),
+        TEST_ON(run_sizes, threads_by_a_tree, .tuning.fan = 2),
+        TEST_ON(run_sizes, threads_by_a_tree_staged, .tuning = {.fan = 3, .stage_all = true}),
+        TEST_ON(run_sizes, processes_by_a_tree, .processes = true, .tuning.fan = 2),
         TEST_ON(run_sizes, processes_over_tcp, .processes = true, .transport = TUTTI_TRANSPORT_TCP),
         TEST_ON(run_sizes, processes_on_two_hosts, .processes = true, .hosts = tutti_two_hosts),
     };

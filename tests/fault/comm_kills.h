@@ -185,6 +185,7 @@ static void run_kills(int rounds, uint64_t seed)
             KILL_RANKS, until_killed, k,
             &(tutti_ranks_opts){.processes = true,
                                 .transport = i % 2 ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                                .tuning.fan = i % 4 == 2 ? 2 : 0, /* by a tree */
                                 .results = results});
         for (int r = 0; r < KILL_RANKS; r++) {
             if (results[r] != (r == k->victim ? -SIGKILL : 0)) {

@@ -278,6 +278,7 @@ int tutti_run_ranks_everywhere(int n, tutti_rank_body *body, void *arg)
 {
     return tutti_run_ranks_as_threads(n, body, arg) +
            tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_AUTO) +
+           tutti_run_ranks(n, body, arg, &(tutti_ranks_opts){.processes = true, .tuning.fan = 2}) +
            tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_TCP) +
            tutti_run_ranks(n, body, arg,
                            &(tutti_ranks_opts){.processes = true, .hosts = tutti_two_hosts});

@@ -16,7 +16,7 @@ int tutti_run_ranks_as_threads(int n, tutti_rank_body *body, void *arg);
 int tutti_run_ranks_as_processes(int n, tutti_rank_body *body, void *arg,
                                  tutti_transport transport);
 
-/* Threads; processes over shared memory, over TCP, and on two hosts in turn. Returns how many ranks failed in total. */
+/* Threads; processes over shared memory, by a tree too, over TCP, and on two hosts in turn. Returns how many ranks failed in total. */
 int tutti_run_ranks_everywhere(int n, tutti_rank_body *body, void *arg);
 
 /* The same with all options. Zero means default. */

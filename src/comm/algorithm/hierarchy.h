@@ -26,6 +26,7 @@ typedef struct tutti__hierarchy {
     tutti__shm *shm;              /* the memory that they share */
     int n_hosts, n_shards;        /* n_shards: the least number of ranks on a host */
     int *host_of, *local_rank_of; /* of each rank */
+    int *n_ranks;                 /* of each host */
     int *rail; /* of each host: the rank with this one's local rank, if that moves a shard */
     /* Ranks of other hosts with which this one exchanges whole pieces. This rank moves partners[i]'s pieces for its host
      * (serves[i]); or partners[i] moves this rank's for its own host (served_by[i]). */

@@ -177,11 +177,9 @@ static void push(const move *m)
 static size_t most_of(const move *m, int from)
 {
     const uint64_t *counts = tutti__shm_counts_of(m->shm, m->op->signature.sequence, from);
-    size_t most = (size_t)m->op->signature.count;
 
-    for (int to = 0; m->traits->uneven && to < m->shm->comm->size; to++)
-        most = counts[to] > most ? (size_t)counts[to] : most;
-    return most;
+    return m->traits->uneven ? (size_t)counts[2 * m->shm->comm->size]
+                             : (size_t)m->op->signature.count;
 }
 
 /* Bytes of the larger of src and dst. */
@@ -198,26 +196,42 @@ static size_t whole_bytes(const move *m)
 
 static void publish_counts(const move *m)
 {
-    uint64_t *counts = tutti__shm_counts_of(m->shm, m->op->signature.sequence, m->shm->comm->rank);
+    uint64_t *counts = tutti__shm_counts_of(m->shm, m->op->signature.sequence, m->shm->comm->rank),
+             *most = &counts[2 * m->shm->comm->size];
 
+    *most = 0;
     for (int r = 0; r < m->shm->comm->size; r++) {
         counts[r] = tutti__piece_out(m->op, m->shm->comm->rank, r).count;
+        *most = counts[r] > *most ? counts[r] : *most;
         counts[m->shm->comm->size + r] = tutti__piece_in(m->shm->comm->rank, m->op, r).count;
     }
 }
 
-/* Every rank checks all pairs, so that all report the same mismatch. */
-static tutti_status check_counts(const move *m)
+static tutti_status check_sent(const move *m, int from)
 {
     int size = m->shm->comm->size;
     uint64_t sequence = m->op->signature.sequence;
 
-    for (int from = 0; from < size; from++)
-        for (int to = 0; to < size; to++)
-            TUTTI_TRY(tutti__comm_check_sent(
-                m->shm->comm, &m->op->signature, from, to,
-                (size_t)tutti__shm_counts_of(m->shm, sequence, from)[to],
-                (size_t)tutti__shm_counts_of(m->shm, sequence, to)[size + from]));
+    for (int to = 0; to < size; to++)
+        TUTTI_TRY(tutti__comm_check_sent(
+            m->shm->comm, &m->op->signature, from, to,
+            (size_t)tutti__shm_counts_of(m->shm, sequence, from)[to],
+            (size_t)tutti__shm_counts_of(m->shm, sequence, to)[size + from]));
+    return TUTTI_OK;
+}
+
+/* Every rank checks all pairs, so that all report the same mismatch; of many ranks each checks its own, and waits for the
+ * others. */
+static tutti_status check_counts(const move *m)
+{
+    if (m->shm->fan > 0) {
+        tutti__shm_access_end(m->shm);
+        TUTTI_TRY(check_sent(m, m->shm->comm->rank));
+        TUTTI_TRY(tutti__shm_barrier(m->shm, m->op));
+        return tutti__shm_access_begin(m->shm);
+    }
+    for (int from = 0; from < m->shm->comm->size; from++)
+        TUTTI_TRY(check_sent(m, from));
     return TUTTI_OK;
 }
 

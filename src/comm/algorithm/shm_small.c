@@ -99,7 +99,7 @@ void tutti__shm_small_publish(tutti__shm *shm, const tutti__operation *op)
     const small s = small_of(shm, op);
 
     tutti__shm_publish(shm, op);
-    for (int r = 0; r < s.size; r++)
+    for (int r = 0; r < s.size && !shm->fan; r++)
         if (r != s.rank) /* starts the transfer of calls that are already published */
             __builtin_prefetch(tutti__shm_call_of(shm, r));
     if (!tutti__op_is_empty(op))

@@ -136,7 +136,7 @@ static void advance(tutti__acceptor *a, tutti__unproven *u)
     if (state > 0 && a->opts.decide)
         verdict = a->opts.decide(a->opts.context, fd, &claim);
     if (state < 0 || !tutti__server_handshake_decide(h, fd, verdict)) {
-        refuse(a, u, h->why);
+        refuse(a, u, h->ended && a->opts.crossing ? NULL : h->why);
         return;
     }
     release(a, u);

@@ -429,6 +429,7 @@ int tutti__server_handshake_step(tutti__server_handshake *h, int fd, const tutti
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;
+        h->ended = n <= 0;
         if (n <= 0 &&
             /* it only checked whether this rank listens, as ranks do that wait for another */
             h->got == 0)
@@ -450,7 +451,8 @@ bool tutti__server_handshake_decide(tutti__server_handshake *h, int fd, char ver
     bool sent = send(fd, &verdict, 1, MSG_NOSIGNAL) == 1;
 
     if (verdict != TUTTI__WELCOME)
-        h->why = verdict == TUTTI__STALE   ? "it belongs to an attempt of the job that has ended"
+        h->why = verdict == TUTTI__CROSSED ? NULL
+                 : verdict == TUTTI__STALE ? "it belongs to an attempt of the job that has ended"
                  : verdict == TUTTI__TAKEN ? "another process already has its rank"
                  : verdict == TUTTI__OTHER_USER
                      ? "it belongs to another user, and there is no secret"

@@ -71,6 +71,7 @@ typedef struct tutti__server_handshake {
     size_t got;
     tutti__claim claim; /* of the client, when proven */
     const char *why;    /* why it is rejected; NULL: it left before it said anything */
+    bool ended;         /* it hung up */
 } tutti__server_handshake;
 /* 1: proven, the caller decides; 0: call again when readable; -1: reject it. */
 int tutti__server_handshake_step(tutti__server_handshake *handshake, int fd,
@@ -81,7 +82,8 @@ enum {
     TUTTI__STALE = 'A',
     TUTTI__TAKEN = 'R',
     TUTTI__UNKNOWN = 'G',
-    TUTTI__OTHER_USER = 'U'
+    TUTTI__OTHER_USER = 'U',
+    TUTTI__CROSSED = 'C' /* the two have a connection, or are about to: this one is not needed */
 };
 bool tutti__server_handshake_decide(tutti__server_handshake *handshake, int fd, char verdict);
 /* Without a secret: true if the kernel reports that the other end of the connection, on this host, belongs to another user

@@ -73,6 +73,11 @@ bool tutti__connector_advance(tutti__connector *c)
     return c->state >= TUTTI__CONNECTOR_OPEN;
 }
 
+void tutti__connector_cancel(tutti__connector *c, int error)
+{
+    fail(c, error);
+}
+
 bool tutti__connector_wait(tutti__connector *c, double until)
 {
     while (!tutti__connector_advance(c)) {

@@ -37,6 +37,8 @@ void tutti__connector_begin(tutti__connector *connector, const tutti__address *a
                             const tutti__connector_opts *opts);
 /* Advances as far as possible without blocking. True: it is OPEN or FAILED. */
 bool tutti__connector_advance(tutti__connector *connector);
+/* It FAILED for this reason, an errno: the next advance closes it. */
+void tutti__connector_cancel(tutti__connector *connector, int error);
 /* Blocks until it is, or until that time. */
 bool tutti__connector_wait(tutti__connector *connector, double until);
 /* The descriptor to poll, until it is OPEN or FAILED; -1: none. */

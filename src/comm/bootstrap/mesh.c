@@ -1,16 +1,17 @@
-/* mesh.c -- a connection between every pair of ranks.   SPDX-License-Identifier: MIT
+/* mesh.c -- a connection between each pair of neighbours.   SPDX-License-Identifier: MIT
  *
- * Every rank listens before its address is published; then each connects to the ranks below it, and accepts those above. A
- * rank accepts only after its own connections are answered, and rank 0 makes none, so there is no cyclic waiting. Clients
+ * Every rank listens before its address is published; then each connects to its neighbours below it, and accepts those above,
+ * also while it waits for an answer: it would hold them up otherwise, and they others in turn. Clients
  * that are not members, or belong to another user, are rejected. */
 #include "comm/bootstrap/mesh.h"
 
-#include "comm/bootstrap/acceptor.h"
 #include "comm/bootstrap/connector.h"
+#include "comm/bootstrap/peer_info.h"
 #include "comm/bootstrap/waiting.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,14 +21,14 @@ enum {
     PROBE_MS = 50
 };
 
-/* The claim of this rank, or of `rank`. */
-static tutti__claim claim_of(const tutti__bootstrap *boot, int rank, uint32_t channel)
+tutti__claim tutti__group_claim(const tutti__secret *secret, uint64_t group, int rank,
+                                uint32_t channel)
 {
     return (tutti__claim){.kind = 'G',
-                          .attempt = boot->secret.attempt,
-                          .job = boot->secret.job,
-                          .process = boot->secret.process,
-                          .group = boot->comm->id,
+                          .attempt = secret->attempt,
+                          .job = secret->job,
+                          .process = secret->process,
+                          .group = group,
                           .rank = (uint32_t)rank + 1,
                           .channel = channel};
 }
@@ -74,20 +75,44 @@ static void say_unreachable(const tutti__bootstrap *boot, int rank, const char *
               tutti__waiting_seconds(waiting));
 }
 
-/* Returns when the connector has ended. All ranks above the called one wait for its answer; the next one logs that. */
-static void await_answer(const tutti__bootstrap *boot, tutti__connector *connector, int rank,
-                         const char *at)
+static tutti_status serve(tutti__mesh *mesh)
+{
+    int error = tutti__acceptor_serve(mesh->acceptor);
+
+    if (!error)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_MEMORY,
+                       "cannot accept the connections of other ranks: %s; raise the limit of open "
+                       "files (ulimit -n), a rank needs some, and one or more per neighbour",
+                       strerror(error));
+}
+
+/* Returns when the connector has ended, or this rank cannot accept others. Neighbours above the called one wait for its answer too; the
+ * next rank logs that. */
+static tutti_status await_answer(const tutti__bootstrap *boot, tutti__mesh *mesh,
+                                 tutti__connector *c, int rank, const char *at)
 {
     tutti__waiting waiting = tutti__waiting_begin();
+    tutti_status status = TUTTI_OK;
 
-    while (!tutti__connector_wait(connector, tutti__waiting_next(&waiting))) {
+    while (status == TUTTI_OK && !tutti__connector_advance(c)) {
+        double next = tutti__waiting_next(&waiting);
+        struct pollfd p[3] = {{0}, {mesh->acceptor->epoll, POLLIN, 0}};
+
+        p[0].fd = tutti__connector_fd(c, &p[0].events);
+        if (tutti__sockets_poll(p, 2, tutti__poll_ms(next < c->deadline ? next : c->deadline)) < 0 &&
+            errno == ECANCELED)
+            tutti__connector_cancel(c, ECANCELED);
+        else if (p[1].revents)
+            status = serve(mesh);
         if (!tutti__waiting_due(&waiting))
             continue;
-        if (connector->state == TUTTI__CONNECTOR_CONNECTING)
+        if (c->state == TUTTI__CONNECTOR_CONNECTING)
             say_unreachable(boot, rank, at, &waiting);
         else if (rank + 1 == boot->comm->rank)
             say_silent(boot, rank, &waiting);
     }
+    return status;
 }
 
 /* The kernel of a host that can be reached connects at once, whatever its rank does. Elastic workers can do without the rank, and do
@@ -97,18 +122,22 @@ static int reach_ms(const tutti__bootstrap *boot)
     return tutti__sockets_heeds() ? boot->heartbeat_ms : 0;
 }
 
-static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address *address, int rank,
-                              uint32_t channel, int *fd_p, double deadline)
+static tutti_status call_rank(const tutti__bootstrap *boot, tutti__mesh *mesh, int place,
+                              double deadline)
 {
-    const tutti__claim theirs = claim_of(boot, rank, channel);
+    const int rank = mesh->ranks[place];
+    const tutti__address *address = &mesh->addresses[place];
+    const tutti__claim theirs = tutti__group_claim(&boot->secret, mesh->id, rank, 0);
     char peer[128], at[80];
     const tutti__connector_opts opts = {.secret = &boot->secret,
-                                        .claim = claim_of(boot, boot->comm->rank, channel),
+                                        .claim = tutti__group_claim(&boot->secret, mesh->id,
+                                                                    boot->comm->rank, 0),
                                         .theirs = &theirs,
                                         .who = peer,
                                         .deadline = deadline,
                                         .connect_ms = reach_ms(boot)};
     tutti__connector c;
+    tutti_status status;
 
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
     tutti__address_text(address, at, sizeof at);
@@ -117,7 +146,11 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
          c.error == EAGAIN && tutti__now_ms() < deadline && !tutti__sockets_called_off();
          tutti__connector_begin(&c, address, &opts))
         poll(NULL, 0, 1);
-    await_answer(boot, &c, rank, at);
+    status = await_answer(boot, mesh, &c, rank, at);
+    if (status != TUTTI_OK) {
+        tutti__connector_close(&c);
+        return status;
+    }
     if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH) {
         tutti__sockets_note_unreached(rank);
         return tutti__fail(TUTTI_ERR_PEER,
@@ -134,7 +167,7 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
             c.status, "waited %.3g s for an answer of %s%s", boot->comm->timeout_ms / 1e3, peer,
             tutti__waiting_state(boot->comm->peers[rank].host, boot->comm->peers[rank].pid));
     if (c.status == TUTTI_OK)
-        *fd_p = tutti__connector_take(&c);
+        mesh->fds[place] = tutti__connector_take(&c);
     return c.status;
 }
 
@@ -142,30 +175,44 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
 
 typedef struct accepting {
     const tutti__bootstrap *boot;
-    const tutti__mesh *mesh;
-    int missing;
+    tutti__mesh *mesh;
 } accepting;
 
-static size_t place_of(const accepting *a, const tutti__claim *claim)
+/* The place of a peer, or -1. */
+static int place_of(const tutti__mesh *mesh, int rank)
 {
-    return (size_t)claim->channel * (size_t)a->boot->comm->size + claim->rank - 1;
+    int i = mesh->n - 1;
+
+    while (i >= 0 && mesh->ranks[i] != rank)
+        i--;
+    return i;
 }
 
-/* Whether a connection is expected. */
+static bool came_early(const tutti__mesh *mesh, const tutti__claim *claim)
+{
+    const tutti__early_data *e = mesh->early;
+
+    while (e && (e->group != claim->group || e->rank != (int)claim->rank - 1 ||
+                 e->channel != (int)claim->channel))
+        e = e->next;
+    return e != NULL;
+}
+
+/* Whether a connection is expected. A rank that is done with this may already connect for data. */
 static char decide(void *context, int fd, const tutti__claim *claim)
 {
     const accepting *a = context;
     const tutti__bootstrap *boot = a->boot;
     /* 0 becomes no valid rank */
     uint32_t rank = claim->rank - 1, size = (uint32_t)boot->comm->size;
+    int place = rank < size ? place_of(a->mesh, (int)rank) : -1;
 
     if (claim->attempt < boot->secret.attempt)
         return TUTTI__STALE;
-    if (claim->group != boot->comm->id || rank <= (uint32_t)boot->comm->rank || rank >= size ||
-        claim->channel >= (uint32_t)a->mesh->n_connections ||
-        a->mesh->addresses[place_of(a, claim)].length == 0)
+    if (claim->group != a->mesh->id || rank <= (uint32_t)boot->comm->rank || place < 0 ||
+        claim->channel > TUTTI__MAX_SOCKETS)
         return TUTTI__UNKNOWN;
-    if (a->mesh->fds[place_of(a, claim)] >= 0)
+    if (claim->channel > 0 ? came_early(a->mesh, claim) : a->mesh->fds[place] >= 0)
         return TUTTI__TAKEN;
     if (!boot->secret.set && tutti__of_another_user(fd))
         return TUTTI__OTHER_USER;
@@ -175,18 +222,34 @@ static char decide(void *context, int fd, const tutti__claim *claim)
 static void welcome(void *context, int fd, const tutti__claim *claim)
 {
     accepting *a = context;
+    tutti__early_data *early = claim->channel > 0 ? malloc(sizeof *early) : NULL;
 
-    a->mesh->fds[place_of(a, claim)] = fd;
-    a->missing--;
+    if (early) {
+        *early = (tutti__early_data){.next = a->mesh->early,
+                                     .group = claim->group,
+                                     .rank = (int)claim->rank - 1,
+                                     .channel = (int)claim->channel,
+                                     .fd = fd};
+        a->mesh->early = early;
+    } else if (claim->channel > 0) {
+        close(fd);
+    } else {
+        a->mesh->fds[place_of(a->mesh, (int)claim->rank - 1)] = fd;
+    }
 }
 
-/* The index of a missing connection with this rank, or -1. */
-static int absent(const tutti__bootstrap *boot, int rank, const tutti__mesh *mesh)
+static bool is_missing(const tutti__bootstrap *boot, const tutti__mesh *mesh, int place)
 {
-    for (int at = rank; at < mesh->n_connections * boot->comm->size; at += boot->comm->size)
-        if (mesh->fds[at] < 0 && mesh->addresses[at].length > 0)
-            return at;
-    return -1;
+    return mesh->ranks[place] > boot->comm->rank && mesh->fds[place] < 0;
+}
+
+static int count_missing(const tutti__bootstrap *boot, const tutti__mesh *mesh)
+{
+    int n = 0;
+
+    for (int i = 0; i < mesh->n; i++)
+        n += is_missing(boot, mesh, i);
+    return n;
 }
 
 static tutti_status fail_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
@@ -194,13 +257,14 @@ static tutti_status fail_absent(const tutti__bootstrap *boot, const tutti__mesh 
     char names[512] = "", peer[128];
     size_t n = 0;
 
-    for (int r = boot->comm->rank + 1; r < boot->comm->size; r++) {
-        if (absent(boot, r, mesh) < 0 || n >= sizeof names)
+    for (int i = 0; i < mesh->n; i++) {
+        const tutti__peer *theirs = &boot->comm->peers[mesh->ranks[i]];
+
+        if (!is_missing(boot, mesh, i) || n >= sizeof names)
             continue;
-        tutti__comm_peer_text(boot->comm, r, peer, sizeof peer);
-        n += (size_t)snprintf(
-            names + n, sizeof names - n, "%s%s%s", n ? ", " : "", peer,
-            tutti__waiting_state(boot->comm->peers[r].host, boot->comm->peers[r].pid));
+        tutti__comm_peer_text(boot->comm, mesh->ranks[i], peer, sizeof peer);
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s%s", n ? ", " : "", peer,
+                              tutti__waiting_state(theirs->host, theirs->pid));
     }
     return tutti__fail(TUTTI_ERR_PEER, "waited %.3g s for a connection from %s",
                        boot->comm->timeout_ms / 1e3, names);
@@ -211,18 +275,16 @@ static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh
 {
     char peer[128];
 
-    if (boot->comm->parent && tutti__comm_failed(boot->comm))
-        return tutti__comm_error(boot->comm, NULL);
-    for (int r = boot->comm->rank + 1; r < boot->comm->size; r++) {
-        int fd, error, at = absent(boot, r, mesh);
+    for (int i = 0; i < mesh->n; i++) {
+        int fd, error;
 
-        if (at < 0)
+        if (!is_missing(boot, mesh, i))
             continue;
-        fd = tutti__connect_once(&mesh->addresses[at], tutti__now_ms() + PROBE_MS);
+        fd = tutti__connect_once(&mesh->addresses[i], tutti__now_ms() + PROBE_MS);
         error = errno;
         if (fd >= 0)
             close(fd);
-        tutti__comm_peer_text(boot->comm, r, peer, sizeof peer);
+        tutti__comm_peer_text(boot->comm, mesh->ranks[i], peer, sizeof peer);
         if (fd < 0 && error == ECONNREFUSED)
             return fail_call(peer, strerror(error));
     }
@@ -232,99 +294,105 @@ static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh
 static void say_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh,
                        const tutti__waiting *waiting)
 {
-    for (int r = boot->comm->rank + 1; r < boot->comm->size; r++)
-        if (absent(boot, r, mesh) >= 0) {
+    for (int i = 0; i < mesh->n; i++)
+        if (is_missing(boot, mesh, i)) {
             /* one line for the first; others may be waiting for this rank */
-            say_silent(boot, r, waiting);
+            say_silent(boot, mesh->ranks[i], waiting);
             return;
         }
 }
 
-static int count_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
+static tutti_status accept_all(const tutti__bootstrap *boot, tutti__mesh *mesh, double deadline)
 {
-    int n = 0;
-
-    for (int c = 0; c < mesh->n_connections; c++)
-        for (int r = boot->comm->rank + 1; r < boot->comm->size; r++)
-            n += mesh->addresses[c * boot->comm->size + r].length > 0;
-    return n;
-}
-
-static tutti_status accept_until(accepting *a, tutti__acceptor *acceptor, double deadline)
-{
-    const tutti__bootstrap *boot = a->boot;
     tutti__waiting waiting = tutti__waiting_begin();
 
-    while (a->missing > 0) {
-        int wait = tutti__poll_ms(deadline), error,
-            ready = tutti__sockets_poll((struct pollfd[2]){{acceptor->epoll, POLLIN, 0}}, 1,
+    while (count_missing(boot, mesh) > 0) {
+        int wait = tutti__poll_ms(deadline),
+            ready = tutti__sockets_poll((struct pollfd[2]){{mesh->acceptor->epoll, POLLIN, 0}}, 1,
                                         wait < PROBE_MS ? wait : PROBE_MS);
 
         if (ready < 0 && errno == ECANCELED)
             return tutti__fail(TUTTI_ERR_PEER, "was told to give up making group \"%s\"",
                                boot->comm->name);
         if (tutti__now_ms() >= deadline)
-            return fail_absent(boot, a->mesh);
+            return fail_absent(boot, mesh);
         if (ready == 0)
-            TUTTI_TRY(probe_absent(boot, a->mesh));
+            TUTTI_TRY(probe_absent(boot, mesh));
         if (boot->comm->rank == 0 && tutti__waiting_due(&waiting))
-            say_absent(boot, a->mesh, &waiting);
-        error = tutti__acceptor_serve(acceptor);
-        if (error)
-            return tutti__fail(TUTTI_ERR_MEMORY,
-                               "cannot accept the connections of other ranks: %s; raise the limit "
-                               "of open files (ulimit -n), a rank needs some, and one or more per "
-                               "peer",
-                               strerror(error));
+            say_absent(boot, mesh, &waiting);
+        TUTTI_TRY(serve(mesh));
     }
     return TUTTI_OK;
 }
 
-static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *mesh,
-                               double deadline)
-{
-    accepting a = {boot, mesh, count_absent(boot, mesh)};
-    tutti__acceptor acceptor;
-    tutti_status status;
-    char name[128];
+/* ---- Both ------------------------------------------------------------------------------------------------------ */
 
-    if (a.missing == 0)
-        return TUTTI_OK;
+tutti_status tutti__mesh_open(const tutti__bootstrap *boot, tutti__mesh *mesh,
+                              const int listeners[2])
+{
+    char name[128];
+    tutti_status status;
+
+    mesh->acceptor = tutti__alloc(sizeof *mesh->acceptor);
+    if (!mesh->acceptor)
+        return TUTTI_ERR_MEMORY;
     snprintf(name, sizeof name, "rank %d of group \"%s\"", boot->comm->rank, boot->comm->name);
-    TUTTI_TRY(tutti__acceptor_open(
-        &acceptor, &(tutti__acceptor_opts){.listeners = {mesh->listeners[0], mesh->listeners[1]},
-                                           .secret = &boot->secret,
-                                           .claim = claim_of(boot, boot->comm->rank, 0),
-                                           .name = name,
-                                           .max_unproven = MAX_UNPROVEN,
-                                           .flood = FLOOD + boot->comm->size * 1000 / PROBE_MS,
-                                           .decide = decide,
-                                           .welcome = welcome,
-                                           .context = &a}));
-    status = accept_until(&a, &acceptor, deadline);
-    tutti__acceptor_close(&acceptor);
+    status = tutti__acceptor_open(
+        mesh->acceptor, &(tutti__acceptor_opts){.listeners = {listeners[0], listeners[1]},
+                                                 .secret = &boot->secret,
+                                                 .claim = tutti__group_claim(&boot->secret, mesh->id,
+                                                                             boot->comm->rank, 0),
+                                                 .name = name,
+                                                 .max_unproven = MAX_UNPROVEN,
+                                                 .flood = FLOOD + mesh->n * 1000 / PROBE_MS});
+    if (status != TUTTI_OK) {
+        free(mesh->acceptor);
+        mesh->acceptor = NULL;
+    }
     return status;
 }
 
-tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, const tutti__mesh *mesh,
-                                 double deadline)
+tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, tutti__mesh *mesh, double deadline)
 {
     tutti_status status = TUTTI_OK;
-    int at;
+    accepting a = {boot, mesh};
 
-    for (int i = 0; i < mesh->n_connections * boot->comm->size; i++)
+    for (int i = 0; i < mesh->n; i++)
         mesh->fds[i] = -1;
-    for (int r = 0; r < boot->comm->rank; r++)
-        while (status == TUTTI_OK && (at = absent(boot, r, mesh)) >= 0)
-            status = call_rank(boot, &mesh->addresses[at], r, (uint32_t)(at / boot->comm->size),
-                               &mesh->fds[at], deadline);
+    mesh->acceptor->opts.decide = decide;
+    mesh->acceptor->opts.welcome = welcome;
+    mesh->acceptor->opts.context = &a;
+    for (int i = 0; i < mesh->n && mesh->ranks[i] < boot->comm->rank && status == TUTTI_OK; i++)
+        status = call_rank(boot, mesh, i, deadline);
     if (status == TUTTI_OK)
         status = accept_all(boot, mesh, deadline);
     if (status != TUTTI_OK)
         /* before the others notice that this rank is missing */
         tutti__bootstrap_note_cause(boot, status, NULL);
-    for (int i = 0; i < mesh->n_connections * boot->comm->size && status != TUTTI_OK; i++)
-        if (mesh->fds[i] >= 0)
+    for (int i = 0; i < mesh->n && status != TUTTI_OK; i++)
+        if (mesh->fds[i] >= 0) {
             close(mesh->fds[i]);
+            mesh->fds[i] = -1;
+        }
     return status;
+}
+
+void tutti__early_data_drop(tutti__early_data **list)
+{
+    tutti__early_data *early = *list;
+
+    *list = early->next;
+    if (early->fd >= 0)
+        close(early->fd);
+    free(early);
+}
+
+void tutti__mesh_close(tutti__mesh *mesh)
+{
+    if (mesh->acceptor)
+        tutti__acceptor_close(mesh->acceptor);
+    free(mesh->acceptor);
+    mesh->acceptor = NULL;
+    while (mesh->early)
+        tutti__early_data_drop(&mesh->early);
 }

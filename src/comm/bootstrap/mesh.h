@@ -1,19 +1,41 @@
-/* mesh.h -- connections between every pair of ranks.   SPDX-License-Identifier: MIT */
+/* mesh.h -- connections between a rank and its neighbours.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_BOOTSTRAP_MESH_H
 #define TUTTI_COMM_BOOTSTRAP_MESH_H
 
+#include "comm/bootstrap/acceptor.h"
 #include "comm/bootstrap/bootstrap.h"
 #include "comm/bootstrap/socket.h"
 
-/* The wanted connections: addresses and fds at [connection * size + rank]. */
+/* A connection for data that came before this rank looked for it. */
+typedef struct tutti__early_data {
+    struct tutti__early_data *next;
+    uint64_t group;
+    int rank, channel; /* rank: in the group that has the listeners */
+    int fd;
+} tutti__early_data;
+
+/* The wanted connections. */
 typedef struct tutti__mesh {
-    int n_connections, listeners[2]; /* listeners -1: none */
-    tutti__address *addresses;       /* length 0: no such connection is wanted */
-    int *fds;                        /* -1: none; -1 for this rank itself */
+    uint64_t id; /* that all ranks name when they connect: the group's, or one that stands for it as yet */
+    int n;
+    const int *ranks; /* the peers, ascending */
+    const tutti__address *addresses;
+    int *fds; /* as a result; -1: failed */
+    tutti__acceptor *acceptor; /* also of later connections: control/connect.c */
+    tutti__early_data *early;
 } tutti__mesh;
 
-/* Connects every pair of ranks as wanted: the higher rank connects, the lower accepts at its listeners. Closes all on failure. */
-tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, const tutti__mesh *mesh,
-                                 double deadline);
+/* Opens the acceptor. */
+tutti_status tutti__mesh_open(const tutti__bootstrap *boot, tutti__mesh *mesh,
+                              const int listeners[2]);
+/* Connects this rank and its peers, which call it too: the higher connects, the lower accepts. Closes all on failure. */
+tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, tutti__mesh *mesh, double deadline);
+/* Closes the acceptor, and what came early. */
+void tutti__mesh_close(tutti__mesh *mesh);
+void tutti__early_data_drop(tutti__early_data **list);
+
+/* The claim of this job's rank `rank` about a connection of the group; channel 0: control, others: data. */
+tutti__claim tutti__group_claim(const tutti__secret *secret, uint64_t group, int rank,
+                                uint32_t channel);
 
 #endif

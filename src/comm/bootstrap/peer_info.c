@@ -7,13 +7,14 @@
 #include "comm/bootstrap/process.h"
 #include "comm/bootstrap/store/store.h"
 #include "comm/bootstrap/waiting.h"
+#include "comm/core/tree.h"
 
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 6, LOOK_MS = 50, ANSWER_MS = 1000 };
+enum { PROTOCOL = 7, ANSWER_MS = 1000 };
 
 /* Threads of a process are on one host, except if a test assigns them to several. */
 static uint64_t host_id(const tutti__bootstrap *boot)
@@ -64,39 +65,64 @@ static tutti_status has_published(const tutti__bootstrap *boot, int rank)
         &(tutti__reply){0});
 }
 
-/* Lists the ranks that have published nothing, "1, 3-7"; *first: the first that has. Returns how many are missing; -1: the
- * store is gone. */
-static int list_absent(const tutti__bootstrap *boot, char *names, size_t capacity, int *first)
+/* The ranks that this one waits for; infos are by rank. */
+typedef struct awaited {
+    const tutti__bootstrap *boot;
+    const int *ranks;
+    int n;
+    tutti__waiting waiting;
+} awaited;
+
+/* Whether this rank logs that `absent` is: of those that wait for it the first that is there, or its parent. */
+static bool speaks_of(const awaited *a, int absent, int first)
 {
-    size_t n = 0;
-    int absent = 0, begin = -1; /* begin: of a range */
+    const int rank = a->boot->comm->rank;
 
-    *names = '\0';
-    *first = boot->comm->rank;
-    for (int r = 0; r <= boot->comm->size; r++) {
-        bool here = r == boot->comm->size || r == boot->comm->rank;
-        tutti_status status = here ? TUTTI_OK : has_published(boot, r);
-
-        if (status == TUTTI_ERR_TIMEOUT) {
-            absent++;
-            begin = begin < 0 ? r : begin;
-            continue;
-        }
-        if (status != TUTTI_OK)
-            return -1;
-        *first = r < *first ? r : *first;
-        if (begin >= 0 && n + 24 < capacity)
-            n += (size_t)snprintf(names + n, capacity - n, r - begin > 1 ? "%s%d-%d" : "%s%d",
-                                  n ? ", " : "", begin, r - 1);
-        begin = -1;
-    }
-    return absent;
+    if (a->n == a->boot->comm->size - 1)
+        return first == rank;
+    return absent == 0 ? rank == 1 : tutti__tree_parent(absent) == rank;
 }
 
-static tutti_status fail_absent(const tutti__bootstrap *boot)
+/* Lists the ranks that have published nothing, "1, 3-7"; *speaks: this rank logs that. Returns how many are missing; -1: the store is
+ * gone. */
+static int list_absent(const awaited *a, char *names, size_t capacity, bool *speaks)
 {
+    size_t n = 0;
+    int n_absent = 0, begin = -1, last = -1, first = a->boot->comm->rank; /* begin, last: a range */
+
+    *names = '\0';
+    *speaks = false;
+    for (int i = 0; i <= a->n; i++) {
+        int r = i < a->n ? a->ranks[i] : -1;
+        tutti_status status = i < a->n ? has_published(a->boot, r) : TUTTI_OK;
+        bool absent = status == TUTTI_ERR_TIMEOUT;
+
+        if (!absent && status != TUTTI_OK)
+            return -1;
+        if (begin >= 0 && !(absent && r == last + 1)) {
+            if (n + 24 < capacity)
+                n += (size_t)snprintf(names + n, capacity - n, last > begin ? "%s%d-%d" : "%s%d",
+                                      n ? ", " : "", begin, last);
+            begin = -1;
+        }
+        if (absent) {
+            n_absent++;
+            begin = begin < 0 ? r : begin;
+            last = r;
+        } else if (r >= 0 && r < first) {
+            first = r;
+        }
+        *speaks = *speaks || (absent && speaks_of(a, r, first));
+    }
+    return n_absent;
+}
+
+static tutti_status fail_absent(const awaited *a)
+{
+    const tutti__bootstrap *boot = a->boot;
     char names[256];
-    int first, absent = list_absent(boot, names, sizeof names, &first);
+    bool speaks;
+    int absent = list_absent(a, names, sizeof names, &speaks);
 
     if (absent < 0)
         return tutti__fail(TUTTI_ERR_PEER,
@@ -111,55 +137,52 @@ static tutti_status fail_absent(const tutti__bootstrap *boot)
                        absent == 1 ? "" : "s", names);
 }
 
-/* Logged by the first rank that is there. Preserves the thread's message. */
-static void say_absent(const tutti__bootstrap *boot, const tutti__waiting *waiting)
+/* Preserves the thread's message. */
+static void say_absent(const awaited *a)
 {
+    const tutti__bootstrap *boot = a->boot;
     char names[256], message[1024];
-    int first, absent;
+    bool speaks;
+    int absent;
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    absent = list_absent(boot, names, sizeof names, &first);
+    absent = list_absent(a, names, sizeof names, &speaks);
     (void)tutti__fail_again(TUTTI_OK, message);
-    if (absent <= 0 || first != boot->comm->rank)
+    if (absent <= 0 || !speaks)
         return;
     tutti_log(TUTTI_LOG_WARN, "comm",
               "group \"%s\" has waited %.0f s for rank%s %s of %d: %s not come to %s; not started, "
               "stopped, or with another world size or MASTER_ADDR? It waits for %.4g s "
               "(TUTTI_TIMEOUT_S)",
-              boot->comm->name, tutti__waiting_seconds(waiting), absent == 1 ? "" : "s", names,
+              boot->comm->name, tutti__waiting_seconds(&a->waiting), absent == 1 ? "" : "s", names,
               boot->comm->size, absent == 1 ? "it has" : "they have", boot->store->where,
               boot->comm->timeout_ms / 1e3);
 }
 
-/* How long to wait for one answer of the store. In a split, the wait is short, to check whether the control channel has
- * noticed a death; else it only ends to log who is missing. */
-static int wait_ms(const tutti__bootstrap *boot, const tutti__waiting *waiting, double deadline)
+/* How long to wait for one answer of the store: it only ends to log who is missing. */
+static int wait_ms(const tutti__waiting *waiting, double deadline)
 {
     double next = tutti__waiting_next(waiting);
-    int wait = tutti__poll_ms(next < deadline ? next : deadline);
 
-    return boot->comm->parent && wait > LOOK_MS ? LOOK_MS : wait;
+    return tutti__poll_ms(next < deadline ? next : deadline);
 }
 
-static tutti_status read_one(const tutti__bootstrap *boot, int rank, tutti__peer_info *theirs,
-                             tutti__waiting *waiting, double deadline)
+static tutti_status read_one(awaited *a, int rank, tutti__peer_info *theirs, double deadline)
 {
+    tutti_store *store = a->boot->store;
     size_t bytes;
     char key[256];
     tutti_status status;
 
-    snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, rank);
+    snprintf(key, sizeof key, "%s/rank/%d", a->boot->prefix, rank);
     do {
         bytes = sizeof *theirs;
-        if (boot->comm->parent && tutti__comm_failed(boot->comm))
-            return tutti__comm_error(boot->comm, NULL);
-        status =
-            tutti_store_get(boot->store, key, theirs, &bytes, wait_ms(boot, waiting, deadline));
-        if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(waiting))
-            say_absent(boot, waiting);
+        status = tutti_store_get(store, key, theirs, &bytes, wait_ms(&a->waiting, deadline));
+        if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(&a->waiting))
+            say_absent(a);
     } while (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() < deadline);
     if (status == TUTTI_ERR_TIMEOUT)
-        return fail_absent(boot);
+        return fail_absent(a);
     if (status == TUTTI_ERR_ARG || (status == TUTTI_OK && bytes != sizeof *theirs)) {
         theirs->protocol = 0; /* of another version */
         return TUTTI_OK;
@@ -167,31 +190,45 @@ static tutti_status read_one(const tutti__bootstrap *boot, int rank, tutti__peer
     return status;
 }
 
-static tutti_status read_all(const tutti__bootstrap *boot, tutti__peer_info *infos, double deadline)
+static void note_name(const tutti__bootstrap *boot, int rank, const tutti__peer_info *info)
 {
-    tutti__waiting waiting = tutti__waiting_begin();
+    tutti__peer *peer = &boot->comm->peers[rank];
 
-    for (int r = 0; r < boot->comm->size; r++)
-        TUTTI_TRY(read_one(boot, r, &infos[r], &waiting, deadline));
-    return TUTTI_OK;
+    memcpy(peer->host, info->host, sizeof peer->host);
+    peer->host[sizeof peer->host - 1] = '\0';
+    peer->pid = info->pid;
+    peer->world_rank = info->world_rank;
 }
 
 tutti_status tutti__peer_info_exchange(const tutti__bootstrap *boot, const tutti__peer_info *mine,
-                                       tutti__peer_info *infos, double deadline)
+                                       const int *ranks, int n, tutti__peer_info *infos,
+                                       double deadline)
 {
+    awaited a = {boot, ranks, n, tutti__waiting_begin()};
+
     TUTTI_TRY(publish(boot, mine));
-    return read_all(boot, infos, deadline);
+    infos[boot->comm->rank] = *mine;
+    for (int i = 0; i < n; i++)
+        TUTTI_TRY(read_one(&a, ranks[i], &infos[ranks[i]], deadline));
+    for (int i = 0; i < n; i++)
+        if (infos[ranks[i]].protocol == PROTOCOL)
+            note_name(boot, ranks[i], &infos[ranks[i]]);
+    return TUTTI_OK;
 }
 
-tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const tutti__peer_info *infos)
+tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const int *ranks, int n,
+                                    const tutti__peer_info *infos)
 {
-    for (int r = 0; r < boot->comm->size; r++)
+    for (int i = 0; i < n; i++) {
+        int r = ranks ? ranks[i] : i;
+
         if (infos[r].protocol != PROTOCOL || infos[r].bytes != sizeof infos[r] ||
             infos[r].sockets < 1 || infos[r].sockets > TUTTI__MAX_SOCKETS)
             return tutti__fail(TUTTI_ERR_MISMATCH,
                                "rank %d runs another version of Tutti than rank %d, which runs %s; "
                                "all ranks need the same build",
                                r, boot->comm->rank, TUTTI_VERSION);
+    }
     return TUTTI_OK;
 }
 
@@ -199,13 +236,8 @@ void tutti__peer_info_note(const tutti__bootstrap *boot, const tutti__peer_info 
 {
     bool known = boot->comm->local_size > 0;
 
-    boot->comm->id = tutti__hash64(infos, (size_t)boot->comm->size * sizeof *infos) ^
-                     tutti__hash64(boot->comm->name, strlen(boot->comm->name));
     for (int r = 0; r < boot->comm->size; r++) {
-        memcpy(boot->comm->peers[r].host, infos[r].host, sizeof boot->comm->peers[r].host);
-        boot->comm->peers[r].host[sizeof boot->comm->peers[r].host - 1] = '\0';
-        boot->comm->peers[r].pid = infos[r].pid;
-        boot->comm->peers[r].world_rank = infos[r].world_rank;
+        note_name(boot, r, &infos[r]);
         if (known || infos[r].host_id != infos[boot->comm->rank].host_id)
             continue;
         boot->comm->local_rank += r < boot->comm->rank;

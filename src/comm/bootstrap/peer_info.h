@@ -19,12 +19,27 @@ typedef struct tutti__peer_info {
 
 /* Sets everything except no_sharing and the addresses. */
 tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_info *mine);
-/* Through the store: publishes this rank's and reads those of all. An error names the ranks that did not come. */
+/* Through the store: publishes this rank's and reads those of n others, whose names it notes. An error names the ranks that did not
+ * come. */
 tutti_status tutti__peer_info_exchange(const tutti__bootstrap *boot, const tutti__peer_info *mine,
-                                       tutti__peer_info *infos, double deadline);
-/* MISMATCH unless all ranks run this build. */
-tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const tutti__peer_info *infos);
-/* Copies it to the communicator: peers' names, its id, and local rank and size if unknown. */
+                                       const int *ranks, int n, tutti__peer_info *infos,
+                                       double deadline);
+/* MISMATCH unless these ranks run this build; with NULL all n. */
+tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const int *ranks, int n,
+                                    const tutti__peer_info *infos);
+/* Copies it to the communicator: peers' names, and local rank and size if unknown. */
 void tutti__peer_info_note(const tutti__bootstrap *boot, const tutti__peer_info *infos);
+
+/* ---- gather.c ---- */
+/* Of a rank that has its own and its neighbours': gathers those of all up the tree, and hands them down. fds[i]: a connection with
+ * ranks[i], on which nothing else is sent meanwhile. *id_p: the same on all ranks, of no other group. */
+tutti_status tutti__peer_info_gather(const tutti__bootstrap *boot, const int *ranks, const int *fds,
+                                     int n, tutti__peer_info *infos, uint64_t *id_p,
+                                     double deadline);
+/* n of them as the bytes in which each differs from the one before; the caller frees *bytes_p. MEMORY. */
+tutti_status tutti__peer_info_pack(const tutti__peer_info *infos, int n, uint8_t **bytes_p,
+                                   size_t *n_bytes_p);
+/* False: not a table of n. */
+bool tutti__peer_info_unpack(const uint8_t *bytes, size_t n_bytes, tutti__peer_info *infos, int n);
 
 #endif

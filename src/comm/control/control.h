@@ -1,6 +1,8 @@
-/* control.h -- the control channel: one framed connection between each pair of ranks, read by one thread a rank; groups made
- * from a group use its connections and its thread.
- * SPDX-License-Identifier: MIT
+/* control.h -- the control channel: framed connections between ranks, read by one thread a rank; groups made from a group use its
+ * connections and its thread.   SPDX-License-Identifier: MIT
+ *
+ * Neighbours (core/tree.h) have a connection from the beginning, and watch each other; any other two get one when the first frame
+ * between them is sent. What all must know goes from neighbour to neighbour (flood.h).
  *
  * It belongs to the communicator, whatever the transport, and carries heartbeats, goodbyes, causes of failure, handles of
  * shared memory, and the frames of a registered handler (p2p). End of file without a goodbye means that the peer died;
@@ -9,6 +11,9 @@
 #ifndef TUTTI_COMM_CONTROL_CONTROL_H
 #define TUTTI_COMM_CONTROL_CONTROL_H
 
+#include "comm/bootstrap/directory.h"
+#include "comm/bootstrap/listen.h"
+#include "comm/bootstrap/mesh.h"
 #include "comm/core/communicator.h"
 
 typedef struct tutti__control tutti__control;
@@ -18,6 +23,7 @@ typedef enum tutti__frame_kind {
     TUTTI__FRAME_GOODBYE, /* id: the sender's own peers[].seen */
     TUTTI__FRAME_CAUSE,   /* body: the text */
     TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
+    TUTTI__FRAME_LEFT,    /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
     TUTTI__FRAME_OTHERS   /* this kind and all above belong to the handler */
 } tutti__frame_kind;
 
@@ -53,15 +59,27 @@ typedef struct tutti__frame_handler {
     void (*tick)(void *self);
 } tutti__frame_handler;
 
-/* Takes ownership of sockets[r] to each peer (its own: -1) and starts the thread. comm->id is set. A peer that is silent for
- * heartbeat_ms is dead; 0: never. */
-tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm, const int *sockets,
-                                 int heartbeat_ms, const tutti__frame_handler *handler);
+typedef struct tutti__control_opts {
+    tutti__mesh *mesh; /* connections to all neighbours; its sockets now belong to the control channel */
+    int heartbeat_ms;  /* a peer that is silent for that long is dead; 0: never */
+    /* For connections that are made later, until the last group is closed: where this rank and the others listen. Taken over, also
+     * on failure, with the mesh's acceptor. directory NULL: none will be, and the listeners are closed already. */
+    tutti__directory *directory;
+    tutti__listeners listeners;
+    const tutti__secret *secret; /* copied */
+} tutti__control_opts;
+
+/* Starts the thread. comm->id is set. opts NULL: in a group of one. */
+tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm,
+                                 const tutti__control_opts *opts,
+                                 const tutti__frame_handler *handler);
 /* The same for a group of some ranks of another, over its connections: rank r is `ranks[r]` there. Its members call it
  * without waiting for each other. The two may be closed in any order. */
 tutti_status tutti__control_share(tutti__control **control_p, tutti__control *parent,
                                   tutti__comm *comm, const int *ranks,
                                   const tutti__frame_handler *handler);
+/* Waits until this rank has its connections to all neighbours in the group, or the group has failed: false. */
+bool tutti__control_await_neighbours(tutti__control *control, double deadline);
 /* All ranks are known to have opened it. */
 void tutti__control_opened(tutti__control *control);
 /* This rank cannot make the group with that id and those ranks of `parent`: tells them why. */
@@ -71,7 +89,7 @@ void tutti__control_refuse(tutti__control *parent, uint64_t group, const int *ra
  * them and ends their thread. NULL is fine. */
 void tutti__control_close(tutti__control *control);
 
-/* Tells all peers why the communicator is dead. */
+/* Tells the neighbours, and all others that have a connection, why the communicator is dead; they pass it on. */
 void tutti__control_tell(tutti__control *control, const tutti__cause *cause);
 /* Sends a frame, or queues a copy. From any thread, also one that has entered the handler. */
 void tutti__control_send(tutti__control *control, int rank, const tutti__frame *head,
@@ -80,15 +98,38 @@ void tutti__control_send(tutti__control *control, int rank, const tutti__frame *
 void tutti__control_stream(tutti__control *control, int rank);
 /* The handler's memory for bodies must no longer be accessed. By a thread that has entered. */
 void tutti__control_forget(tutti__control *control);
+/* Connects to the rank, unless it has a connection, to learn how it ends. */
+void tutti__control_watch(tutti__control *control, int rank);
 /* Makes the thread call the handler's `work`. */
 void tutti__control_wake(tutti__control *control);
-/* Whether it has not closed it, but has sent nothing for a heartbeat interval. */
+/* Whether it has not closed it, but has sent nothing for a heartbeat interval. Only connected peers are known to be. */
 bool tutti__control_is_silent(tutti__control *control, int rank);
+
+/* ---- Connections for data -------------------------------------------------------------------------------------
+ * Of a group that has them; channel: from 1 on. One end connects, and blocks; the other takes what has come. */
+
+bool tutti__control_connects(const tutti__control *control, int rank);
+/* 0, or an errno; ECONNRESET: the rank or the group has ended; EPROTO: see the thread's message. */
+int tutti__control_connect_data(tutti__control *control, int rank, int channel, double deadline,
+                                int *fd_p);
+/* -1: not yet. */
+int tutti__control_take_data(tutti__control *control, int rank, int channel);
+/* Calls that when one comes, from the control channel's thread. NULL: no more. */
+void tutti__control_on_data(tutti__control *control, void (*came)(void *self), void *self);
+
+/* How many connections the control channel has, of all its groups. */
+int tutti__control_n_connections(tutti__control *control);
 
 /* Handles: a descriptor (-1: none), duplicated for the peer, and a number. Returns 0 or an errno. */
 int tutti__control_send_handle(tutti__control *control, int rank, int fd, uint64_t number);
 /* In the order in which that rank sent them. The caller owns the descriptor. */
 int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uint64_t *number_p,
                                double deadline);
+/* From the first of n ranks, which all call one of these, to the others, along the tree of core/tree.h. The i-th takes it from its
+ * parent and passes it on. ranks: their numbers; NULL: 0, 1, ... */
+int tutti__control_spread_handle(tutti__control *control, const int *ranks, int n, int fd,
+                                 uint64_t number);
+int tutti__control_take_spread(tutti__control *control, const int *ranks, int n, int i, int *fd_p,
+                               uint64_t *number_p, double deadline);
 
 #endif

@@ -1,7 +1,9 @@
 /* control_init.c -- a group's part of the connections: opening and closing it.   SPDX-License-Identifier: MIT */
 #include "comm/control/control_state.h"
 
+#include "base/thread.h"
 #include "comm/core/failure.h"
+#include "comm/core/tree.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -26,14 +28,17 @@ static void note_failed(void *self, bool first)
 
 static void control_free(tutti__control *control)
 {
-    for (int r = 0; r < control->comm->size; r++) {
-        tutti__member *member = &control->members[r];
+    for (int r = 0; r < control->comm->size; r++)
+        while (control->members[r].handles) {
+            tutti__handle *handle = control->members[r].handles;
 
-        while (member->n_handles > 0)
-            if (member->handles[--member->n_handles].fd >= 0)
-                close(member->handles[member->n_handles].fd);
-    }
+            control->members[r].handles = handle->next;
+            if (handle->fd >= 0)
+                close(handle->fd);
+            free(handle);
+        }
     free(control->rank_at);
+    free(control->near);
     free(control);
 }
 
@@ -44,12 +49,21 @@ static tutti__control *control_new(tutti__links *links, tutti__comm *comm, const
     size_t n = (size_t)comm->size;
     tutti__control *control = tutti__alloc(sizeof *control + n * sizeof control->members[0]);
 
-    if (control)
+    if (control) {
         control->rank_at = tutti__alloc((size_t)links->size * sizeof *control->rank_at);
-    if (!control || !control->rank_at) {
+        control->near = tutti__alloc(TUTTI__NEIGHBOURS * sizeof *control->near);
+    }
+    if (!control || !control->rank_at || !control->near) {
+        if (control)
+            free(control->rank_at);
         free(control);
         return NULL;
     }
+    control->flood = (tutti__flood){
+        .rank = comm->rank,
+        .size = comm->size,
+        .n_to = tutti__tree_neighbours(comm->rank, comm->size, control->near),
+        .to = control->near};
     control->links = links;
     control->comm = comm;
     control->handler = *handler;
@@ -77,20 +91,23 @@ static void add(tutti__control *control)
     links->controls = control;
     pthread_mutex_unlock(&links->lock);
     /* A connection that has ended says so only once. */
-    for (int r = 0; r < control->comm->size; r++)
-        if (r != control->comm->rank && links->at[control->members[r].link].over &&
-            !control->verdict.set)
-            control->verdict = (tutti__verdict){.set = true, .lost = r};
+    for (int i = 0; i < links->n_used; i++) {
+        int rank = control->rank_at[links->used[i]];
+
+        if (rank >= 0 && links->at[links->used[i]].over && !control->verdict.set)
+            control->verdict = (tutti__verdict){.set = true, .lost = rank};
+    }
     tutti__early_deliver(control);
     if (control->verdict.set || (control->parent && atomic_load(&control->parent->comm->failed)))
         tutti__links_wake(links);
     tutti__links_leave(links);
 }
 
-tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm, const int *sockets,
-                                 int heartbeat_ms, const tutti__frame_handler *handler)
+tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm,
+                                 const tutti__control_opts *opts,
+                                 const tutti__frame_handler *handler)
 {
-    tutti__links *links = tutti__links_new(comm, sockets, heartbeat_ms);
+    tutti__links *links = tutti__links_new(comm, opts);
     tutti__control *control = links ? control_new(links, comm, NULL, handler) : NULL;
     int error;
 
@@ -112,6 +129,21 @@ tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm, 
     return TUTTI_OK;
 }
 
+/* A group made from another may have other neighbours. The higher rank connects. */
+static void connect_to_neighbours(tutti__control *control)
+{
+    tutti__links *links = control->links;
+
+    pthread_mutex_lock(&links->lock);
+    for (int i = 0; i < control->flood.n_to; i++) {
+        int at = control->members[control->near[i]].link;
+
+        if (at < links->rank)
+            tutti__link_want(links, at);
+    }
+    pthread_mutex_unlock(&links->lock);
+}
+
 tutti_status tutti__control_share(tutti__control **control_p, tutti__control *parent,
                                   tutti__comm *comm, const int *ranks,
                                   const tutti__frame_handler *handler)
@@ -129,7 +161,26 @@ tutti_status tutti__control_share(tutti__control **control_p, tutti__control *pa
         return TUTTI_ERR_MEMORY;
     control->parent = parent;
     add(control);
+    connect_to_neighbours(control);
     return TUTTI_OK;
+}
+
+bool tutti__control_await_neighbours(tutti__control *control, double deadline)
+{
+    tutti__links *links = control->links;
+    bool late = false;
+    int missing;
+
+    pthread_mutex_lock(&links->lock);
+    do {
+        missing = 0;
+        for (int i = 0; i < control->flood.n_to; i++)
+            missing += links->at[control->members[control->near[i]].link].state != TUTTI__LINK_OPEN;
+        if (missing > 0 && !atomic_load(&control->comm->failed))
+            late = !tutti__cond_wait(&links->changed, &links->lock, deadline);
+    } while (missing > 0 && !late && !atomic_load(&control->comm->failed));
+    pthread_mutex_unlock(&links->lock);
+    return missing == 0;
 }
 
 void tutti__control_opened(tutti__control *control)
@@ -152,10 +203,15 @@ void tutti__control_refuse(tutti__control *parent, uint64_t group, const int *ra
                                              .count = 1,
                                              .bytes = (uint32_t)strlen(cause->text)}};
     tutti__links *links = parent->links;
+    int near[TUTTI__NEIGHBOURS], n_near = 0, place = 0;
 
+    while (place < n && ranks[place] != parent->comm->rank)
+        place++;
+    if (place < n)
+        n_near = tutti__tree_neighbours(place, n, near);
     pthread_mutex_lock(&links->lock);
-    for (int i = 0; i < n; i++)
-        tutti__link_send(links, parent->members[ranks[i]].link, &head, cause->text, -1);
+    for (int i = 0; i < n_near; i++)
+        tutti__link_send(links, parent->members[ranks[near[i]]].link, &head, cause->text, -1);
     pthread_mutex_unlock(&links->lock);
 }
 
@@ -163,13 +219,15 @@ void tutti__control_refuse(tutti__control *parent, uint64_t group, const int *ra
 
 static void linger(tutti__control *control, double deadline)
 {
+    const tutti__links *links = control->links;
     bool busy = true;
 
     for (int ms = 0; busy && tutti__now_ms() < deadline; ms = 1) {
         busy = false;
         pthread_mutex_lock(&control->links->lock);
-        for (int r = 0; r < control->comm->size && !busy; r++)
-            busy = tutti__control_busy(control, r);
+        for (int i = 0; i < links->n_used && !busy; i++)
+            if (control->rank_at[links->used[i]] >= 0)
+                busy = tutti__control_busy(control, control->rank_at[links->used[i]]);
         pthread_mutex_unlock(&control->links->lock);
         if (busy)
             poll(NULL, 0, ms);
@@ -190,12 +248,13 @@ static bool take_out(tutti__control *control)
         place = &(*place)->next;
     *place = control->next;
     last = !links->controls;
-    for (int i = 0; i < links->size; i++) {
-        if (links->at[i].control == control)
-            links->at[i].control = NULL;
-        if (links->at[i].streamer == control)
-            links->at[i].streamer = NULL;
+    for (int i = 0; i < links->n_used; i++) {
+        tutti__link *link = &links->at[links->used[i]];
+
+        link->control = link->control == control ? NULL : link->control;
+        link->streamer = link->streamer == control ? NULL : link->streamer;
     }
+    tutti__control_drop_data(control);
     pthread_mutex_unlock(&links->lock);
     tutti__links_leave(links);
     pthread_mutex_lock(&links->lock);
@@ -218,10 +277,14 @@ void tutti__control_close(tutti__control *control)
     goodbye.id = atomic_load(&control->comm->peers[control->comm->rank].seen);
     /* In a dead group, tells the cause instead of goodbye: a peer may receive this before the message of the rank that found
      * the failure. */
-    if (failed)
+    if (failed) {
         tutti__control_tell(control, &control->comm->cause);
-    for (int r = 0; r < control->comm->size && !failed; r++)
-        tutti__control_send(control, r, &goodbye, NULL);
+    } else {
+        /* what waits for a connection first: a goodbye that comes by others must not overtake it */
+        if (control->flood.n_to < control->comm->size - 1)
+            linger(control, deadline);
+        tutti__control_send_near(control, &goodbye, NULL);
+    }
     linger(control, deadline);
     if (take_out(control))
         tutti__links_close(control->links, deadline);
@@ -234,6 +297,25 @@ void tutti__control_wake(tutti__control *control)
 {
     atomic_store(&control->has_work, true);
     tutti__links_wake(control->links);
+}
+
+void tutti__control_watch(tutti__control *control, int rank)
+{
+    pthread_mutex_lock(&control->links->lock);
+    tutti__link_want(control->links, control->members[rank].link);
+    pthread_mutex_unlock(&control->links->lock);
+}
+
+int tutti__control_n_connections(tutti__control *control)
+{
+    tutti__links *links = control->links;
+    int n = 0;
+
+    pthread_mutex_lock(&links->lock);
+    for (int i = 0; i < links->n_used; i++)
+        n += links->at[links->used[i]].state == TUTTI__LINK_OPEN && !links->at[links->used[i]].over;
+    pthread_mutex_unlock(&links->lock);
+    return n;
 }
 
 /* Whether the peer has closed its end: its process has ended, or it has left. */

@@ -1,6 +1,8 @@
 /* control_state.h -- private parts of the control channel.   SPDX-License-Identifier: MIT
  *
+ *     flood.c           what a group's ranks pass on to each other
  *     links.c           the connections and their thread
+ *     connect.c         connections that are made when they are needed
  *     control_init.c    a group on them: open, close
  *     early.c           frames of a group that this rank has yet to make
  *     send.c            outgoing frames: sent at once, or queued if the socket is full
@@ -17,6 +19,7 @@
 #define TUTTI_COMM_CONTROL_CONTROL_STATE_H
 
 #include "comm/control/control.h"
+#include "comm/control/flood.h"
 
 #include "base/base.h"
 #include <string.h>
@@ -42,8 +45,17 @@ typedef struct tutti__outgoing_list {
     tutti__outgoing *first, *last;
 } tutti__outgoing_list;
 
+enum {
+    TUTTI__LINK_NONE,   /* all other members are 0 */
+    TUTTI__LINK_WANTED, /* the thread is about to connect, or the peer will */
+    TUTTI__LINK_CONNECTING,
+    TUTTI__LINK_OPEN /* or closed again: `over` */
+};
+
 typedef struct tutti__link {
-    int fd;       /* -1: to itself */
+    _Atomic int state; /* changed under the lock */
+    int fd;            /* if it is OPEN */
+    struct tutti__connecting *connecting;
     int64_t pid;  /* of the peer */
     bool is_here; /* on this host */
     /* Used by the thread. */
@@ -57,7 +69,8 @@ typedef struct tutti__link {
     char *text;              /* memory for a cause */
     tutti__control *control; /* of the frame being read; NULL: none has that id */
     /* Under the lock. */
-    bool over; /* the peer has closed the connection */
+    bool over; /* the peer has closed the connection, or could not be reached */
+    double refused_ms; /* the peer does not listen any more; 0: not so */
     bool deaf; /* nothing more can be sent */
     bool wants_out;
     tutti__outgoing *current; /* partly sent: must be finished first */
@@ -86,6 +99,19 @@ typedef struct tutti__early {
 struct tutti__links {
     char name[64];  /* of the first group */
     int size, rank; /* in it */
+    uint64_t id;    /* of it */
+    /* Of connections that are made later; directory NULL: none. */
+    tutti__directory *directory;
+    tutti__listeners listeners;
+    tutti__secret secret;
+    tutti__acceptor *acceptor;
+    tutti__early_data *data; /* connections for data that nobody has taken; under the lock */
+    _Atomic int n_wanted;    /* links for which the thread has yet to do something */
+    _Atomic int n_refused;   /* links whose peers no longer listen */
+    int connect_ms;          /* at most, for a connection */
+    /* The links that are not NONE, in the order of their first use. Grown under the lock. */
+    int *used;
+    _Atomic int n_used;
     pthread_mutex_t turn, lock;
     _Atomic int entrants; /* threads that wait for the turn */
     pthread_cond_t changed;
@@ -105,6 +131,7 @@ struct tutti__links {
 };
 
 typedef struct tutti__handle {
+    struct tutti__handle *next;
     int fd;
     uint64_t number;
 } tutti__handle;
@@ -120,9 +147,8 @@ typedef struct tutti__member {
     /* The handler's memory for the body that is being read; NULL: discard it. Accessed between enter and leave. */
     char *into;
     /* Under the lock. */
-    bool streaming;                            /* the handler has frames for it */
-    tutti__handle handles[TUTTI__MAX_HANDLES]; /* received, and not taken yet */
-    int n_handles;
+    bool streaming;         /* the handler has frames for it */
+    tutti__handle *handles; /* received, and not taken yet: the oldest first */
 } tutti__member;
 
 struct tutti__control {
@@ -135,6 +161,10 @@ struct tutti__control {
     const tutti__control *parent;
     _Atomic bool has_work;
     int *rank_at; /* by link; -1: not a member */
+    int *near;    /* the neighbours' ranks: flood.to */
+    void (*data_came)(void *self);
+    void *data_self;
+    tutti__flood flood; /* with the turn, but `told` also under the lock */
     /* Used by the thread. */
     tutti__verdict verdict;
     double died;        /* when the thread saw that; 0: alive */
@@ -164,15 +194,34 @@ static inline void tutti__control_judge_cause(tutti__control *control, const tut
 void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number);
 
 /* ---- links.c ---- */
-/* Takes ownership of the sockets, and starts no thread. NULL: out of memory. */
-tutti__links *tutti__links_new(const tutti__comm *comm, const int *sockets, int heartbeat_ms);
+/* Takes ownership as tutti__control_open, and starts no thread. NULL: out of memory. */
+tutti__links *tutti__links_new(const tutti__comm *comm, const tutti__control_opts *opts);
 /* Starts the thread. 0 or an errno. */
 int tutti__links_start(tutti__links *links);
 /* Waits for the kernel to send what it holds, ends the thread, closes the connections. */
 void tutti__links_close(tutti__links *links, double deadline);
+/* Makes it one of those in use; with the lock. */
+void tutti__link_use(tutti__links *links, int at, int state);
+/* It is connected: what waits is sent. 0 or an errno; the descriptor belongs to the link in any case. By the thread. */
+int tutti__link_opened(tutti__links *links, int at, int fd);
+/* The peer has ended, or has left all groups: those that it has not left have lost it. By the thread. */
+void tutti__link_hang_up(tutti__links *links, int at);
 void tutti__links_enter(tutti__links *links);
 void tutti__links_leave(tutti__links *links);
 void tutti__links_wake(tutti__links *links);
+
+/* ---- connect.c: by the thread ---- */
+/* 0 or an errno. */
+int tutti__connect_start(tutti__links *links);
+/* Begins connections that are wanted, and ends what takes too long. */
+void tutti__connect_turn(tutti__links *links);
+/* Milliseconds until there is something to do without an event; -1: nothing. */
+int tutti__connect_wait(const tutti__links *links);
+/* Its descriptor is ready. */
+void tutti__connect_advance(tutti__links *links, int at);
+void tutti__connect_stop(tutti__links *links);
+/* With the lock. */
+void tutti__control_drop_data(tutti__control *control);
 
 /* ---- early.c: with the turn ---- */
 /* Keeps the frame that the link has just received, if its group may be about to be made here. */
@@ -181,7 +230,12 @@ void tutti__early_keep(tutti__links *links, int at);
 void tutti__early_deliver(tutti__control *control);
 void tutti__early_drop_all(tutti__links *links);
 
+/* Passes on to the neighbours that the rank has left. */
+void tutti__control_pass_left(tutti__control *control, int rank, int from, uint64_t seen);
+
 /* ---- send.c ---- */
+/* To the neighbours, and to all others of the group that have a connection. */
+void tutti__control_send_near(tutti__control *control, const tutti__frame *head, const char *body);
 bool tutti__link_busy(const tutti__link *link);
 /* Whether something of this group is still to be sent to its rank. With the lock. */
 bool tutti__control_busy(const tutti__control *control, int rank);
@@ -189,11 +243,15 @@ bool tutti__control_busy(const tutti__control *control, int rank);
 void tutti__link_push(tutti__links *links, int at);
 /* Drops all queued frames. With the lock. */
 void tutti__link_clear(tutti__links *links, int at);
+/* Has the thread connect, if that is needed. With the lock. */
+void tutti__link_want(tutti__links *links, int at);
 /* Sends or queues; takes ownership of fd. With the lock. */
 void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head, const void *body,
                       int fd);
 
 /* ---- receive.c ---- */
+/* The rank has left, as it says itself, or as `from` has heard; its last call is `seen`. With the turn. */
+void tutti__control_farewell(tutti__control *control, int rank, int from, uint64_t seen);
 /* Reads what is available, but no more than a fair share. By the thread. */
 void tutti__link_read(tutti__links *links, int at);
 

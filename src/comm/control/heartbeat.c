@@ -1,6 +1,7 @@
 /* heartbeat.c -- a peer that is silent for too long is dead.   SPDX-License-Identifier: MIT
  *
- * Every rank beats to every other five times per heartbeat interval, and any frame counts as a beat. A rank is judged a
+ * Every rank beats to each that it is connected with, its neighbours and a few more, five times per heartbeat interval, and any
+ * frame counts as a beat. What one finds out all learn (flood.h). A rank is judged a
  * little before a whole interval of silence, so that all ranks know within one. A process that did not run itself
  * (stopped, suspended, starved of CPU) knows nothing of the others: it ignores their silence and starts anew; and a peer
  * on this host that is seen waiting for a CPU gets more time. A rank that has never been heard is still setting up, which
@@ -62,7 +63,7 @@ static bool watched(const tutti__links *links, int at)
     const tutti__link *link = &links->at[at];
     const tutti__control *c = links->controls;
 
-    if (link->over || !link->known)
+    if (link->state != TUTTI__LINK_OPEN || link->over || !link->known)
         return false;
     while (c && !needs(c, at))
         c = c->next;
@@ -74,17 +75,21 @@ static void beat(tutti__links *links, double now)
     const tutti__wire_head head = {.frame = {.kind = TUTTI__FRAME_BEAT, .id = links->tid}};
 
     pthread_mutex_lock(&links->lock);
-    for (int i = 0; i < links->size; i++)
-        if (!tutti__link_busy(&links->at[i])) /* a frame in transit counts as a beat */
-            tutti__link_send(links, i, &head, NULL, -1);
+    for (int i = 0; i < links->n_used; i++) {
+        const tutti__link *link = &links->at[links->used[i]];
+
+        /* a frame in transit counts as a beat */
+        if (link->state == TUTTI__LINK_OPEN && !tutti__link_busy(link))
+            tutti__link_send(links, links->used[i], &head, NULL, -1);
+    }
     pthread_mutex_unlock(&links->lock);
     links->next_beat = now + links->beat_ms;
 }
 
 static void forgive(tutti__links *links, double now)
 {
-    for (int i = 0; i < links->size; i++)
-        links->at[i].heard = now;
+    for (int i = 0; i < links->n_used; i++)
+        links->at[links->used[i]].heard = now;
     links->judge_at = now + links->limit_ms;
     tutti_log(TUTTI_LOG_INFO, "comm",
               "group \"%s\": this process did not run for %.3g s, so it ignores its peers' silence",
@@ -153,13 +158,14 @@ static void accuse_in(tutti__control *control, double now)
 /* Blames all peers that have missed beats, like `first`, in all groups. */
 static void accuse(tutti__links *links, int first, double now)
 {
-    for (int i = 0; i < links->size; i++) {
-        bool late = now - links->at[i].heard >= links->limit_ms - links->beat_ms;
+    for (int i = 0; i < links->n_used; i++) {
+        const int at = links->used[i];
+        tutti__link *link = &links->at[at];
+        bool late = now - link->heard >= links->limit_ms - links->beat_ms;
 
         /* `first` has been judged already: its state may look different now. */
-        links->at[i].silent =
-            i == first ||
-            (watched(links, i) && late && !has_unread(&links->at[i]) && !is_starved(links, i, now));
+        link->silent = at == first || (watched(links, at) && late && !has_unread(link) &&
+                                       !is_starved(links, at, now));
     }
     for (tutti__control *c = links->controls; c; c = c->next)
         accuse_in(c, now);
@@ -169,15 +175,16 @@ static void judge(tutti__links *links, double now)
 {
     double oldest = now;
 
-    for (int i = 0; i < links->size; i++) {
-        tutti__link *link = &links->at[i];
+    for (int i = 0; i < links->n_used; i++) {
+        const int at = links->used[i];
+        tutti__link *link = &links->at[at];
 
-        if (!watched(links, i))
+        if (!watched(links, at))
             continue;
         if (has_unread(link))
             link->heard = now;
-        if (now - link->heard >= links->limit_ms && !is_starved(links, i, now)) {
-            accuse(links, i, now);
+        if (now - link->heard >= links->limit_ms && !is_starved(links, at, now)) {
+            accuse(links, at, now);
             return;
         }
         oldest = link->heard < oldest ? link->heard : oldest;

@@ -64,7 +64,7 @@ static void settle(tutti__control *control)
         (void)tutti__comm_fail(comm, (tutti_status)verdict->cause.status, verdict->cause.culprit,
                                "%s", verdict->cause.text);
     } else if (!tutti__comm_failed(comm)) {
-        /* Told to the peers first: they must not see this rank's end before the cause. */
+        /* Passed on first: peers must not see this rank's end before the cause. */
         tutti__control_tell(control, &verdict->cause);
         tutti__comm_adopt(comm, &verdict->cause);
     }
@@ -154,23 +154,39 @@ static void report(tutti__control *control)
 
 /* ---- The thread's loop -------------------------------------------------------------------------------------- */
 
+static void serve_link(tutti__links *links, int at, uint32_t events)
+{
+    if (atomic_load(&links->at[at].state) == TUTTI__LINK_CONNECTING) {
+        tutti__connect_advance(links, at);
+        return;
+    }
+    if (links->at[at].over)
+        return;
+    if (events & EPOLLOUT)
+        tutti__link_push(links, at);
+    if (events & ~(uint32_t)EPOLLOUT)
+        tutti__link_read(links, at);
+}
+
 static void serve(tutti__links *links, const struct epoll_event *events, int n)
 {
+    bool accepts = false;
+
     for (int i = 0; i < n; i++) {
         int at = (int)events[i].data.u32;
         uint64_t count;
 
-        if (at == links->size) {
+        if (at == links->size)
             (void)!read(links->wake, &count, sizeof count);
-            continue;
-        }
-        if (links->at[at].over)
-            continue;
-        if (events[i].events & EPOLLOUT)
-            tutti__link_push(links, at);
-        if (events[i].events & ~(uint32_t)EPOLLOUT)
-            tutti__link_read(links, at);
+        else if (at < links->size)
+            serve_link(links, at, events[i].events);
+        else
+            accepts = true;
     }
+    if (accepts ||
+        (links->acceptor && tutti__now_ms() >= tutti__acceptor_deadline(links->acceptor)))
+        (void)tutti__acceptor_serve(links->acceptor);
+    tutti__connect_turn(links);
 }
 
 /* Lets the handlers look at the time, and work if they asked for it. True if one has more to do. */
@@ -194,10 +210,26 @@ static bool work(tutti__links *links)
 /* Milliseconds to wait for events; -1: without limit. */
 static int wait_ms(const tutti__links *links)
 {
+    int beat = tutti__heartbeat_wait(links), connect = tutti__connect_wait(links);
+
     for (const tutti__control *c = links->controls; c; c = c->next)
         if ((atomic_load(&c->comm->failed) && c->report == TUTTI__REPORT_NONE) || c->orphaned > 0)
-            return REPORT_MS;
-    return tutti__heartbeat_wait(links);
+            beat = beat < 0 || beat > REPORT_MS ? REPORT_MS : beat;
+    return connect >= 0 && (beat < 0 || connect < beat) ? connect : beat;
+}
+
+/* Ranks of one host learn from shared memory that the group is dead; those of others are told. */
+static void pass_on(tutti__control *control)
+{
+    bool told;
+
+    if (!atomic_load(&control->comm->failed) || control->flood.n_to == control->comm->size - 1)
+        return;
+    pthread_mutex_lock(&control->links->lock);
+    told = control->flood.told;
+    pthread_mutex_unlock(&control->links->lock);
+    if (!told)
+        tutti__control_tell(control, &control->comm->cause);
 }
 
 static void *links_main(void *arg)
@@ -231,6 +263,7 @@ static void *links_main(void *arg)
         for (tutti__control *c = links->controls; c; c = c->next) {
             judge_parent(c);
             settle(c);
+            pass_on(c);
         }
         for (tutti__control *c = links->controls; c; c = c->next)
             report(c);
@@ -241,56 +274,127 @@ static void *links_main(void *arg)
 
 /* ---- Init, teardown ---------------------------------------------------------------------------------------- */
 
-tutti__links *tutti__links_new(const tutti__comm *comm, const int *sockets, int heartbeat_ms)
+void tutti__link_use(tutti__links *links, int at, int state)
+{
+    tutti__link *link = &links->at[at];
+    int n = atomic_load(&links->n_used);
+
+    if (link->state == TUTTI__LINK_NONE) {
+        link->fd = link->came = -1;
+        if (links->directory) {
+            link->pid = links->directory->places[at].pid;
+            link->is_here = links->directory->places[at].here;
+        }
+        links->used[n] = at;
+        atomic_store(&links->n_used, n + 1);
+    }
+    atomic_store(&link->state, state);
+}
+
+static void close_all(const tutti__control_opts *opts)
+{
+    for (int i = 0; i < opts->mesh->n; i++)
+        if (opts->mesh->fds[i] >= 0)
+            close(opts->mesh->fds[i]);
+    if (opts->directory) {
+        tutti__mesh_close(opts->mesh);
+        tutti__listeners_close(&opts->listeners);
+        free(opts->directory);
+    }
+}
+
+static void take_over(tutti__links *links, const tutti__comm *comm, const tutti__control_opts *opts)
+{
+    for (int i = 0; i < opts->mesh->n; i++) {
+        int at = opts->mesh->ranks[i];
+        tutti__link *link = &links->at[at];
+
+        tutti__link_use(links, at, TUTTI__LINK_OPEN);
+        link->fd = opts->mesh->fds[i];
+        link->pid = comm->peers[at].pid;
+        link->is_here = strcmp(comm->peers[at].host, comm->peers[comm->rank].host) == 0;
+    }
+    if (!opts->directory)
+        return;
+    links->directory = opts->directory;
+    links->listeners = opts->listeners;
+    links->secret = *opts->secret;
+    links->acceptor = opts->mesh->acceptor;
+    links->data = opts->mesh->early;
+    opts->mesh->acceptor = NULL;
+    opts->mesh->early = NULL;
+}
+
+tutti__links *tutti__links_new(const tutti__comm *comm, const tutti__control_opts *opts)
 {
     size_t n = (size_t)comm->size;
     tutti__links *links = tutti__alloc(sizeof *links + n * sizeof links->at[0]);
 
-    if (!links) {
-        for (size_t i = 0; i < n; i++)
-            if (sockets[i] >= 0)
-                close(sockets[i]);
+    if (links)
+        links->used = tutti__alloc(n * sizeof *links->used);
+    if (!links || !links->used) {
+        free(links);
+        if (opts)
+            close_all(opts);
         return NULL;
     }
     snprintf(links->name, sizeof links->name, "%s", comm->name);
     links->size = comm->size;
     links->rank = comm->rank;
+    links->id = comm->id;
+    links->connect_ms = comm->timeout_ms;
     links->epoll = links->wake = -1;
+    links->listeners = (tutti__listeners){-1, -1};
     pthread_mutex_init(&links->turn, NULL);
     pthread_mutex_init(&links->lock, NULL);
     tutti__cond_init(&links->changed);
-    for (size_t i = 0; i < n; i++)
-        links->at[i] =
-            (tutti__link){.fd = sockets[i],
-                          .pid = comm->peers[i].pid,
-                          .is_here = strcmp(comm->peers[i].host, comm->peers[comm->rank].host) == 0,
-                          .came = -1,
-                          .over = sockets[i] < 0,
-                          .deaf = sockets[i] < 0};
-    tutti__heartbeat_start(links, heartbeat_ms);
+    links->at[comm->rank].over = links->at[comm->rank].deaf = true;
+    if (opts)
+        take_over(links, comm, opts);
+    tutti__heartbeat_start(links, opts ? opts->heartbeat_ms : 0);
     return links;
+}
+
+static int watch(tutti__links *links, int at, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)at};
+
+    /* Unsent data stay in the queue, where urgent frames can overtake them, instead of in the socket. Without effect on unix
+     * sockets. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){128 << 10}, sizeof(int));
+    return epoll_ctl(links->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+}
+
+int tutti__link_opened(tutti__links *links, int at, int fd)
+{
+    int error;
+
+    pthread_mutex_lock(&links->lock);
+    tutti__link_use(links, at, TUTTI__LINK_OPEN);
+    links->at[at].fd = fd;
+    error = watch(links, at, fd);
+    pthread_cond_broadcast(&links->changed);
+    pthread_mutex_unlock(&links->lock);
+    tutti__link_push(links, at);
+    return error;
 }
 
 int tutti__links_start(tutti__links *links)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)links->size};
-    int error;
+    int error = 0;
 
     links->epoll = epoll_create1(EPOLL_CLOEXEC);
     links->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (links->epoll < 0 || links->wake < 0 ||
         epoll_ctl(links->epoll, EPOLL_CTL_ADD, links->wake, &event) != 0)
         return errno;
-    for (int i = 0; i < links->size; i++) {
-        event.data.u32 = (uint32_t)i;
-        if (links->at[i].fd >= 0 &&
-            epoll_ctl(links->epoll, EPOLL_CTL_ADD, links->at[i].fd, &event) != 0)
-            return errno;
-        /* Unsent data stay in the queue, where urgent frames can overtake them, instead of in the socket. Without effect
-         * on unix sockets. */
-        (void)setsockopt(links->at[i].fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){128 << 10},
-                         sizeof(int));
-    }
+    for (int i = 0; i < links->n_used && !error; i++)
+        error = watch(links, links->used[i], links->at[links->used[i]].fd);
+    if (!error)
+        error = tutti__connect_start(links);
+    if (error)
+        return error;
     error = tutti__thread_start(&links->thread, links_main, links);
     links->has_thread = error == 0;
     /* Waits for the thread's first beat, because only ranks that have been heard can be missed. */
@@ -307,8 +411,8 @@ static bool on_its_way(const tutti__link *link)
     int bytes = 0, family = 0;
     socklen_t size = sizeof family;
 
-    if (link->deaf || getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 ||
-        family == AF_UNIX)
+    if (link->deaf || link->state != TUTTI__LINK_OPEN ||
+        getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family == AF_UNIX)
         return false;
     return ioctl(link->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
@@ -321,8 +425,8 @@ static void linger(tutti__links *links, double deadline)
         poll(NULL, 0, ms);
         busy = false;
         pthread_mutex_lock(&links->lock);
-        for (int i = 0; i < links->size && !busy; i++)
-            busy = on_its_way(&links->at[i]);
+        for (int i = 0; i < links->n_used && !busy; i++)
+            busy = on_its_way(&links->at[links->used[i]]);
         pthread_mutex_unlock(&links->lock);
     }
 }
@@ -339,10 +443,11 @@ void tutti__links_close(tutti__links *links, double deadline)
     pthread_mutex_unlock(&links->lock);
     if (links->has_reporter)
         pthread_join(links->reporter, NULL);
-    for (int i = 0; i < links->size; i++) {
-        tutti__link *link = &links->at[i];
+    tutti__connect_stop(links);
+    for (int i = 0; i < links->n_used; i++) {
+        tutti__link *link = &links->at[links->used[i]];
 
-        tutti__link_clear(links, i);
+        tutti__link_clear(links, links->used[i]);
         if (link->fd >= 0)
             close(link->fd);
         if (link->came >= 0)
@@ -357,5 +462,6 @@ void tutti__links_close(tutti__links *links, double deadline)
     pthread_cond_destroy(&links->changed);
     pthread_mutex_destroy(&links->lock);
     pthread_mutex_destroy(&links->turn);
+    free(links->used);
     free(links);
 }

@@ -14,13 +14,23 @@
 
 enum { BYTES_A_TURN = 1 << 20, FRAME_COST = 4096 };
 
-static void bid_farewell(tutti__control *control, int rank, uint64_t last)
+void tutti__control_farewell(tutti__control *control, int rank, int from, uint64_t last)
 {
+    const tutti__link *link = &control->links->at[control->members[rank].link];
+    const tutti__flood_event event = {.kind = from == rank ? TUTTI__FLOOD_GOODBYE
+                                                           : TUTTI__FLOOD_LEFT,
+                                      .rank = rank,
+                                      .from = from,
+                                      .connected = link->state == TUTTI__LINK_OPEN && !link->over};
     _Atomic uint64_t *seen = &control->comm->peers[rank].seen;
+    const tutti__flood_action action = tutti__flood_step(&control->flood, &event);
 
-    if (atomic_load(seen) < last)
+    if (action.note_left && atomic_load(seen) < last)
         atomic_store(seen, last);
-    tutti__comm_note_left(control->comm, rank);
+    if (action.pass_left)
+        tutti__control_pass_left(control, rank, from, last);
+    if (action.note_left)
+        tutti__comm_note_left(control->comm, rank);
 }
 
 /* NULL: no group has that id. */
@@ -48,7 +58,10 @@ static void hear(tutti__links *links, int at)
     } else if (rank >= 0 && head->kind == TUTTI__FRAME_CAUSE) {
         tutti__control_judge_cause(control, head, link->text);
     } else if (rank >= 0 && head->kind == TUTTI__FRAME_GOODBYE) {
-        bid_farewell(control, rank, head->id);
+        tutti__control_farewell(control, rank, rank, head->id);
+    } else if (rank >= 0 && head->kind == TUTTI__FRAME_LEFT) {
+        if (head->culprit >= 0 && head->culprit < control->comm->size && head->culprit != rank)
+            tutti__control_farewell(control, head->culprit, rank, head->id);
     } else if (rank >= 0) {
         tutti__control_keep_handle(control, rank, link->came, head->id);
         link->came = -1;
@@ -196,13 +209,14 @@ static ssize_t step(tutti__links *links, int at)
     return n;
 }
 
-/* The peer has ended, or has left all groups: those that it has not left have lost it. */
-static void hang_up(tutti__links *links, int at)
+void tutti__link_hang_up(tutti__links *links, int at)
 {
     tutti__link *link = &links->at[at];
 
-    epoll_ctl(links->epoll, EPOLL_CTL_DEL, link->fd, NULL);
+    if (link->fd >= 0)
+        epoll_ctl(links->epoll, EPOLL_CTL_DEL, link->fd, NULL);
     pthread_mutex_lock(&links->lock);
+    tutti__link_use(links, at, TUTTI__LINK_OPEN);
     link->over = link->deaf = true;
     tutti__link_clear(links, at);
     pthread_cond_broadcast(&links->changed);
@@ -223,7 +237,7 @@ void tutti__link_read(tutti__links *links, int at)
         ssize_t n = step(links, at);
 
         if (n < 0)
-            hang_up(links, at);
+            tutti__link_hang_up(links, at);
         if (n <= 0)
             return;
         read += (size_t)n + FRAME_COST;

@@ -27,15 +27,15 @@ static void set(tutti__region *region, bool one_process, void *mapping, size_t m
 }
 
 /* *fd_p: -1 for one process. 0 or an errno. */
-static int make(size_t bytes, bool one_process, int *fd_p, tutti__region *region)
+static int make(size_t bytes, size_t used, bool one_process, int *fd_p, tutti__region *region)
 {
     void *mapping = NULL;
     int error = 0;
 
     *fd_p = -1;
     if (!one_process)
-        error = tutti__shared_mapping_make(bytes, fd_p, &mapping, NULL);
-    else if (!tutti__fits_memory(bytes))
+        error = tutti__shared_mapping_make(bytes, used, fd_p, &mapping, NULL);
+    else if (!tutti__fits_memory(used))
         error = ENOMEM;
     else if ((mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                              0)) == MAP_FAILED)
@@ -46,37 +46,33 @@ static int make(size_t bytes, bool one_process, int *fd_p, tutti__region *region
 }
 
 int tutti__region_make(tutti__control *control, const int *ranks, int n, bool one_process,
-                       size_t bytes, tutti__region *region)
+                       size_t bytes, size_t used, tutti__region *region)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = (bytes + 2 * page - 1) / page * page;
-    int fd, error, sent = 0;
+    int fd, error;
 
     *region = (tutti__region){0};
-    error = make(mapped, one_process, &fd, region);
+    error = make(mapped, used, one_process, &fd, region);
     if (error) { /* an empty handle */
-        for (int i = 1; i < n; i++)
-            (void)tutti__control_send_handle(control, ranks[i], -1, 0);
+        (void)tutti__control_spread_handle(control, ranks, n, -1, 0);
         return error;
     }
     ((region_head *)region->mapping)->mapped = mapped;
     atomic_store(&((region_head *)region->mapping)->users, (uint32_t)n);
-    for (int i = 1; i < n; i++) {
-        sent = tutti__control_send_handle(control, ranks[i], fd,
-                                          one_process ? (uint64_t)(uintptr_t)region->mapping : 0);
-        error = error ? error : sent;
-    }
+    error = tutti__control_spread_handle(control, ranks, n, fd,
+                                         one_process ? (uint64_t)(uintptr_t)region->mapping : 0);
     if (fd >= 0)
         close(fd);
     return error;
 }
 
-int tutti__region_take(tutti__control *control, int maker, bool one_process, double deadline,
-                       tutti__region *region)
+int tutti__region_take(tutti__control *control, const int *ranks, int n, int i, bool one_process,
+                       double deadline, tutti__region *region)
 {
     struct stat status;
     void *mapping;
     uint64_t number;
-    int fd, error = tutti__control_take_handle(control, maker, &fd, &number, deadline);
+    int fd, error = tutti__control_take_spread(control, ranks, n, i, &fd, &number, deadline);
 
     if (error)
         return error;

@@ -1,7 +1,7 @@
 /* region.h -- memory that ranks of one host share.   SPDX-License-Identifier: MIT
  *
  * For processes a shared mapping (core/shared_mapping.h), for threads of one process plain memory, freed by the last that
- * drops it. The first of the ranks makes it and sends it to the others over the control channel. */
+ * drops it. The first of the ranks makes it; it reaches the others along a tree of the control channel's connections. */
 #ifndef TUTTI_COMM_CONTROL_REGION_H
 #define TUTTI_COMM_CONTROL_REGION_H
 
@@ -15,13 +15,13 @@ typedef struct tutti__region {
     size_t mapped;
 } tutti__region;
 
-/* Called by ranks[0], this one, of n ranks as numbered by the control channel: makes `bytes`, and sends them to the
- * others. 0 or an errno: if region->p is NULL, nothing was made, and the others get ENOMEM. */
+/* Called by ranks[0], this one, of n ranks as numbered by the control channel: makes `bytes`, of which perhaps
+ * `used` will be touched, and sends them to the others. 0 or an errno: if region->p is NULL, nothing was made, and the others get ENOMEM. */
 int tutti__region_make(tutti__control *control, const int *ranks, int n, bool one_process,
-                       size_t bytes, tutti__region *region);
-/* Called by the others: takes what `maker` made, in the same order. 0 or an errno. */
-int tutti__region_take(tutti__control *control, int maker, bool one_process, double deadline,
-                       tutti__region *region);
+                       size_t bytes, size_t used, tutti__region *region);
+/* Called by the others, ranks[i]: takes what the first made, in the same order. 0 or an errno. */
+int tutti__region_take(tutti__control *control, const int *ranks, int n, int i, bool one_process,
+                       double deadline, tutti__region *region);
 void tutti__region_drop(tutti__region *region);
 
 #endif

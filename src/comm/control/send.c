@@ -5,6 +5,8 @@
  * that a message of a gigabyte delays no heartbeat and no cause. */
 #include "comm/control/control_state.h"
 
+#include "comm/core/tree.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +69,8 @@ static void want_out(tutti__links *links, int at, bool wants)
     struct epoll_event event = {.events = EPOLLIN | (wants ? EPOLLOUT : 0u),
                                 .data.u32 = (uint32_t)at};
 
+    if (link->state != TUTTI__LINK_OPEN) /* all is sent when it is */
+        return;
     if (link->wants_out != wants && !link->over)
         epoll_ctl(links->epoll, EPOLL_CTL_MOD, link->fd, &event);
     link->wants_out = wants;
@@ -244,6 +248,15 @@ static void keep(tutti__links *links, int at, const tutti__outgoing *frame)
         append(&link->out, copy);
 }
 
+void tutti__link_want(tutti__links *links, int at)
+{
+    if (links->at[at].state != TUTTI__LINK_NONE || links->at[at].deaf)
+        return;
+    tutti__link_use(links, at, TUTTI__LINK_WANTED);
+    atomic_fetch_add(&links->n_wanted, 1);
+    tutti__links_wake(links);
+}
+
 void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head, const void *body,
                       int fd)
 {
@@ -251,7 +264,8 @@ void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head,
     tutti__outgoing frame = {.head = *head, .fd = fd, .from = body};
     int error = link->deaf ? EPIPE : EAGAIN;
 
-    if (!link->deaf && !link->current && !link->out.first) {
+    tutti__link_want(links, at);
+    if (link->state == TUTTI__LINK_OPEN && !link->deaf && !link->current && !link->out.first) {
         error = send_frame(link->fd, &frame);
         link->deaf = error != 0 && error != EAGAIN;
     }
@@ -273,6 +287,41 @@ void tutti__control_send(tutti__control *control, int rank, const tutti__frame *
     pthread_mutex_unlock(&control->links->lock);
 }
 
+void tutti__control_send_near(tutti__control *control, const tutti__frame *head, const char *body)
+{
+    const tutti__wire_head whole = {control->comm->id, *head};
+    tutti__links *links = control->links;
+    int n;
+
+    pthread_mutex_lock(&links->lock);
+    n = links->n_used;
+    for (int i = 0; i < n; i++)
+        if (control->rank_at[links->used[i]] >= 0)
+            tutti__link_send(links, links->used[i], &whole, body, -1);
+    for (int i = 0; i < control->flood.n_to; i++) {
+        int at = control->members[control->flood.to[i]].link;
+
+        if (links->at[at].state == TUTTI__LINK_NONE)
+            tutti__link_send(links, at, &whole, body, -1);
+    }
+    pthread_mutex_unlock(&links->lock);
+}
+
+void tutti__control_pass_left(tutti__control *control, int rank, int from, uint64_t seen)
+{
+    const tutti__wire_head whole = {
+        control->comm->id, {.kind = TUTTI__FRAME_LEFT, .culprit = rank, .id = seen}};
+
+    pthread_mutex_lock(&control->links->lock);
+    for (int i = 0; i < control->flood.n_to; i++) {
+        int to = control->flood.to[i];
+
+        if (to != rank && to != from)
+            tutti__link_send(control->links, control->members[to].link, &whole, NULL, -1);
+    }
+    pthread_mutex_unlock(&control->links->lock);
+}
+
 void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
 {
     const tutti__frame head = {.kind = TUTTI__FRAME_CAUSE,
@@ -282,8 +331,13 @@ void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
                                .count = atomic_load(&control->opening),
                                .bytes = (uint32_t)strlen(cause->text)};
 
-    for (int r = 0; r < control->comm->size; r++)
-        tutti__control_send(control, r, &head, cause->text);
+    tutti__flood_action action;
+
+    pthread_mutex_lock(&control->links->lock);
+    action = tutti__flood_step(&control->flood, &(tutti__flood_event){.kind = TUTTI__FLOOD_DEAD});
+    pthread_mutex_unlock(&control->links->lock);
+    if (action.tell)
+        tutti__control_send_near(control, &head, cause->text);
 }
 
 void tutti__control_stream(tutti__control *control, int rank)
@@ -313,8 +367,11 @@ static void forget(tutti__control *control, int rank)
 
 void tutti__control_forget(tutti__control *control)
 {
-    pthread_mutex_lock(&control->links->lock);
-    for (int r = 0; r < control->comm->size; r++)
-        forget(control, r);
-    pthread_mutex_unlock(&control->links->lock);
+    tutti__links *links = control->links;
+
+    pthread_mutex_lock(&links->lock);
+    for (int i = 0; i < links->n_used; i++)
+        if (control->rank_at[links->used[i]] >= 0)
+            forget(control, control->rank_at[links->used[i]]);
+    pthread_mutex_unlock(&links->lock);
 }

@@ -69,11 +69,17 @@ bool tutti__comm_has_left(const tutti__comm *comm, int rank)
     return atomic_load(&comm->peers[rank].left);
 }
 
+bool tutti__comm_any_left(tutti__comm *comm)
+{
+    return atomic_load(&tutti__comm_outermost(comm)->any_left);
+}
+
 void tutti__comm_note_left(tutti__comm *comm, int rank)
 {
     int n = atomic_load(&comm->n_observers);
 
     atomic_store(&comm->peers[rank].left, true);
+    atomic_store(&comm->any_left, true);
     for (int i = 0; i < n; i++)
         if (comm->observers[i].left)
             comm->observers[i].left(comm->observers[i].self, rank);

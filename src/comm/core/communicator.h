@@ -34,6 +34,7 @@ typedef struct tutti__tuning {
     bool stage_all;     /* behave as if no memory could be read by peers */
     int spin;           /* sched_yields before sleeping; -1: none */
     int host;           /* not 0: ranks with another number count as on another host */
+    int fan;            /* of the tree by which ranks of a host wait for each other; 1: no tree */
     /* The port to publish, given the one at which this rank listens; NULL: that one. */
     int (*advertise)(int rank, int port);
 } tutti__tuning;
@@ -71,6 +72,7 @@ struct tutti__comm {
     pthread_mutex_t failure_lock;
     tutti__cause cause; /* written once, before `failed` */
     _Atomic bool failed;
+    _Atomic bool any_left;
     tutti__observer observers[TUTTI__MAX_OBSERVERS];
     _Atomic int n_observers;
     /* 1 + the index of the only observer with `look`; 0: none. Checked in each call */
@@ -91,6 +93,8 @@ int tutti__comm_outer_rank(const tutti__comm *comm, int rank);
 void tutti__comm_peer_text(const tutti__comm *comm, int rank, char *text, size_t capacity);
 /* Whether the rank has left cleanly. */
 bool tutti__comm_has_left(const tutti__comm *comm, int rank);
+/* Whether any has. */
+bool tutti__comm_any_left(tutti__comm *comm);
 /* Records that its goodbye has been received. */
 void tutti__comm_note_left(tutti__comm *comm, int rank);
 /* Bytes of a chunk, whole cache lines: the tests' value, else `standard`. */

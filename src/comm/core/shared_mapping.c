@@ -26,14 +26,15 @@ static int grow_and_map(int fd, size_t bytes, void **mapping_p, const char **ste
     return tutti__shared_mapping_take(fd, bytes, mapping_p);
 }
 
-int tutti__shared_mapping_make(size_t bytes, int *fd_p, void **mapping_p, const char **step_p)
+int tutti__shared_mapping_make(size_t bytes, size_t used, int *fd_p, void **mapping_p,
+                               const char **step_p)
 {
     const char *step;
     int error;
 
     step_p = step_p ? step_p : &step;
     *step_p = "more shared memory than this host has";
-    if (!tutti__fits_memory(bytes))
+    if (!tutti__fits_memory(used))
         return ENOMEM;
     *step_p = "memfd_create";
     *fd_p = memfd_create("tutti", MFD_CLOEXEC);

@@ -7,9 +7,10 @@
 
 #include "base/base.h"
 
-/* Makes zeroed memory and maps it. Others map the descriptor; close it when all have it. 0 or an errno, and *step_p (may be NULL):
+/* Makes zeroed memory and maps it; `used`: how much of it will be touched, perhaps. Others map the descriptor; close it when all have it. 0 or an errno, and *step_p (may be NULL):
  * what failed. */
-int tutti__shared_mapping_make(size_t bytes, int *fd_p, void **mapping_p, const char **step_p);
+int tutti__shared_mapping_make(size_t bytes, size_t used, int *fd_p, void **mapping_p,
+                               const char **step_p);
 /* 0 or an errno. */
 int tutti__shared_mapping_take(int fd, size_t bytes, void **mapping_p);
 

@@ -119,6 +119,7 @@ static void close_engine(tutti__engine *engine)
     free(h->host_of);
     free(h->local_rank_of);
     free(h->rail);
+    free(h->n_ranks);
     free(h->partners);
     free(h->serves);
     free(h->served_by);
@@ -137,32 +138,19 @@ static const tutti__engine_ops HIERARCHICAL = {.name = "shared memory + tcp",
 /* Numbers the hosts in the order of their first ranks, and the ranks of each. */
 static void number_hosts(tutti__hierarchy *h, const uint64_t *host_ids, int size)
 {
-    int n_here[2] = {0, 0};
-
-    h->n_shards = size;
     for (int r = 0; r < size; r++) {
-        int first = 0;
+        int host = 0;
 
-        while (host_ids[first] != host_ids[r])
-            first++;
-        h->host_of[r] = first == r ? h->n_hosts++ : h->host_of[first];
-        n_here[0] = n_here[1] = 0;
-        for (int other = 0; other < size; other++)
-            if (host_ids[other] == host_ids[r])
-                n_here[other < r]++;
-        h->local_rank_of[r] = n_here[1];
-        if (n_here[0] + n_here[1] < h->n_shards)
-            h->n_shards = n_here[0] + n_here[1];
+        while (host < h->n_hosts && host_ids[h->rail[host]] != host_ids[r])
+            host++;
+        if (host == h->n_hosts)
+            h->rail[h->n_hosts++] = r; /* its first, for now */
+        h->host_of[r] = host;
+        h->local_rank_of[r] = h->n_ranks[host]++;
     }
-}
-
-static int ranks_of(const tutti__hierarchy *h, int host, int size)
-{
-    int n = 0;
-
-    for (int r = 0; r < size; r++)
-        n += h->host_of[r] == host;
-    return n;
+    h->n_shards = size;
+    for (int host = 0; host < h->n_hosts; host++)
+        h->n_shards = h->n_ranks[host] < h->n_shards ? h->n_ranks[host] : h->n_shards;
 }
 
 /* On each other host one rank serves this one; if the hosts' sizes differ, round robin. */
@@ -172,7 +160,7 @@ static void find_partners(tutti__hierarchy *h)
     int me = h->local_rank_of[comm->rank], here = h->host->size;
 
     for (int r = 0; r < comm->size; r++) {
-        bool served_by = me % ranks_of(h, h->host_of[r], comm->size) == h->local_rank_of[r],
+        bool served_by = me % h->n_ranks[h->host_of[r]] == h->local_rank_of[r],
              serves = h->local_rank_of[r] % here == me;
 
         if (h->host_of[r] == h->host_of[comm->rank] || (!served_by && !serves))
@@ -225,12 +213,13 @@ tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *c
                             .host_of = calloc(n, sizeof *h->host_of),
                             .local_rank_of = calloc(n, sizeof *h->local_rank_of),
                             .rail = calloc(n, sizeof *h->rail),
+                            .n_ranks = calloc(n, sizeof *h->n_ranks),
                             .partners = calloc(n, sizeof *h->partners),
                             .serves = calloc(n, sizeof *h->serves),
                             .served_by = calloc(n, sizeof *h->served_by),
                             .arrived = calloc(n, sizeof *h->arrived),
                             .buffers = calloc((size_t)host->size, sizeof *h->buffers)};
-    if (!h->host_of || !h->local_rank_of || !h->rail || !h->partners || !h->serves ||
+    if (!h->host_of || !h->local_rank_of || !h->rail || !h->n_ranks || !h->partners || !h->serves ||
         !h->served_by || !h->arrived || !h->buffers)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", comm->size);
     number_hosts(h, host_ids, comm->size);

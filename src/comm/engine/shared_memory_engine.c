@@ -10,7 +10,7 @@ typedef struct shm_engine {
     tutti__engine base;
     tutti__shm *shm;
     const tutti__operation *published; /* the next operation, if it is already published */
-    bool small;                        /* whether it is small */
+    bool small, by_tree;               /* whether it is small, or one rank reduces for all */
 } shm_engine;
 
 static tutti__shm *shm_of(tutti__engine *engine)
@@ -43,7 +43,8 @@ static void publish(tutti__engine *engine, tutti__operation *op)
     shm_engine *e = (shm_engine *)engine;
 
     tutti__cma_agree(e->shm);
-    e->small = !tutti__op_allocates(op) && tutti__shm_is_small(e->shm, op);
+    e->by_tree = tutti__shm_reduces_by_tree(e->shm, op);
+    e->small = !e->by_tree && !tutti__op_allocates(op) && tutti__shm_is_small(e->shm, op);
     if (e->small)
         tutti__shm_small_publish(e->shm, op);
     e->published = op;
@@ -75,7 +76,10 @@ static tutti_status run(tutti__engine *engine, tutti__operation *op)
     if (e->published != op)
         publish(engine, op);
     e->published = NULL;
-    status = e->small ? tutti__shm_small(e->shm, op) : run_large(e->shm, op);
+    if (e->by_tree)
+        status = tutti__shm_reduce_by_tree(e->shm, op);
+    else
+        status = e->small ? tutti__shm_small(e->shm, op) : run_large(e->shm, op);
     if (status != TUTTI_OK)
         tutti__shm_leave(e->shm);
     return status;

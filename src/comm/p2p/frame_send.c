@@ -26,11 +26,34 @@ static uint32_t await_poller(const tutti__p2p *p2p, _Atomic uint32_t *bell)
     return now;
 }
 
+void tutti__p2p_use_rings(tutti__p2p *p2p, int rank)
+{
+    tutti__p2p_peer *peer = &p2p->peers[rank];
+
+    if (!peer->used)
+        p2p->used_ranks[p2p->n_used++] = rank;
+    peer->used = true;
+}
+
+/* Something has been written for it: tells the peer to poll this ring, before looking at its bell. */
+static void announce(tutti__p2p *p2p, int rank)
+{
+    tutti__p2p_peer *peer = &p2p->peers[rank];
+
+    if (peer->announced)
+        return;
+    peer->announced = true;
+    tutti__p2p_use_rings(p2p, rank);
+    atomic_fetch_or(peer->senders, p2p->own_sender);
+}
+
 void tutti__p2p_notify(tutti__p2p *p2p, int rank)
 {
     _Atomic uint32_t *bell = &p2p->peers[rank].doorbell->bell;
-    uint32_t was = atomic_load(bell);
+    uint32_t was;
 
+    announce(p2p, rank);
+    was = atomic_load(bell);
     if (was == TUTTI__BELL_ARMED && p2p->patience_ns > 0)
         was = await_poller(p2p, bell);
     if (was != TUTTI__BELL_OFF)

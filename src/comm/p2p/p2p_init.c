@@ -3,6 +3,7 @@
 #include "comm/p2p/p2p_state.h"
 
 #include "base/thread.h"
+#include "comm/core/tree.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 enum { LOOKS = 1000, LOOKS_CROWDED = 20, YIELDS = 8, SHARE = 16, PATIENCE_NS = 8000 };
 /* Lines of a ring: MOST_LINES between FEW ranks of a host, RING_LINES up to MANY. */
 enum { RING_LINES = 1024, MANY = 64, FEW = 4, MOST_LINES = 4096 };
+enum { PARTNERS = 16 }; /* to which a rank sends messages, as a rule */
 
 /* ---- For the control channel -------------------------------------------------------------------------------- */
 
@@ -65,6 +67,7 @@ static bool work(void *self)
 static void tick(void *self)
 {
     tutti__p2p_expire_watched(self);
+    tutti__p2p_watch_peers(self);
 }
 
 tutti__frame_handler tutti__p2p_handler(tutti__p2p *p2p)
@@ -185,9 +188,22 @@ void tutti__p2p_set_memory(tutti__p2p *p2p, const tutti__p2p_memory *memory)
     tutti__p2p_leave(p2p);
 }
 
+/* Words of a rank's bits of senders: whole cache lines. */
+static size_t sender_words(size_t n)
+{
+    return (n + TUTTI__SENDERS * 8 - 1) / (TUTTI__SENDERS * 8) * 8;
+}
+
+/* In the region: a doorbell a rank, the senders to each, a ring for each ordered pair. */
+static _Atomic uint64_t *senders_of(const tutti__p2p *p2p, size_t n, size_t to)
+{
+    return (_Atomic uint64_t *)(void *)((tutti__doorbell *)p2p->region.p + n) +
+           to * sender_words(n);
+}
+
 static tutti__ring *ring_of(const tutti__p2p *p2p, size_t n, size_t n_lines, size_t from, size_t to)
 {
-    char *rings = (char *)((tutti__doorbell *)p2p->region.p + n);
+    char *rings = (char *)(uintptr_t)senders_of(p2p, n, n);
 
     return (tutti__ring *)(void *)(rings + (from * n + to) * tutti__ring_bytes(n_lines));
 }
@@ -203,17 +219,21 @@ static void take_places(tutti__p2p *p2p, const int *ranks, size_t n, size_t self
     p2p->doorbell->pid = (int64_t)getpid();
     p2p->doorbell->token = p2p->token;
     p2p->doorbell->token_at = (uint64_t)(uintptr_t)&p2p->token;
+    p2p->senders = senders_of(p2p, n, self);
+    p2p->own_sender = UINT64_C(1) << self % TUTTI__SENDERS;
+    p2p->n_local = (int)n - 1;
     for (size_t i = 0; i < n; i++) {
         tutti__p2p_peer *peer = &p2p->peers[ranks[i]];
 
+        p2p->local_ranks[i] = ranks[i];
         if (i == self)
             continue;
         peer->doorbell = &doorbells[i];
+        peer->senders = senders_of(p2p, n, i) + self / TUTTI__SENDERS;
         peer->out = (tutti__ring_writer){ring_of(p2p, n, n_lines, self, i), n_lines, 0, 0};
         peer->in = (tutti__ring_reader){ring_of(p2p, n, n_lines, i, self), n_lines, 0, 0};
         peer->part_bytes = n_lines * TUTTI__RING_LINE / 4;
         peer->eager_bytes = n_lines >= RING_LINES ? TUTTI__EAGER_BYTES : TUTTI__EAGER_BYTES / 4;
-        p2p->local_ranks[p2p->n_local++] = ranks[i];
     }
     set_patience(p2p, (int)n);
 }
@@ -230,35 +250,42 @@ tutti_status tutti__p2p_share(tutti__p2p *p2p, const int *ranks, int n, bool one
                               double deadline)
 {
     size_t n_lines = lines_for(n), places = (size_t)n, self = 0;
-    size_t bytes = places * sizeof(tutti__doorbell) + places * places * tutti__ring_bytes(n_lines);
+    size_t first = places * (sizeof(tutti__doorbell) + sender_words(places) * sizeof(uint64_t)),
+           of_ring = tutti__ring_bytes(n_lines), bytes = first + places * places * of_ring,
+           used = first + places * (places < PARTNERS ? places : PARTNERS) * of_ring;
     tutti__region region = {0};
     int error;
 
     while (ranks[self] != p2p->comm->rank)
         self++;
     if (self == 0)
-        error = tutti__region_make(p2p->control, ranks, n, one_process, bytes, &region);
+        error = tutti__region_make(p2p->control, ranks, n, one_process, bytes, used, &region);
     else
-        error = tutti__region_take(p2p->control, ranks[0], one_process, deadline, &region);
+        error =
+            tutti__region_take(p2p->control, ranks, n, (int)self, one_process, deadline, &region);
     if (error && !region.p && (self == 0 || error == ENOMEM)) { /* the same on all ranks */
         tutti_log(TUTTI_LOG_INFO, "comm", "no shared memory for messages between %d ranks", n);
         return TUTTI_OK;
     }
-    if (error == ECONNRESET) /* the rank that was to send it */
-        (void)tutti__comm_fail_lost(p2p->comm, ranks[0]);
+    if (error == ECONNRESET && self > 0) /* the rank that was to send it */
+        (void)tutti__comm_fail_lost(p2p->comm, ranks[tutti__tree_parent((int)self)]);
     if (error)
         return tutti__comm_failed(p2p->comm)
                    ? tutti__comm_error(p2p->comm, NULL)
                    : tutti__fail_errno(error, "rank %d cannot share %zu bytes for messages",
                                        p2p->comm->rank, bytes);
     tutti__p2p_enter(p2p);
-    p2p->local_ranks = tutti__alloc(places * sizeof *p2p->local_ranks);
+    p2p->known_senders = tutti__alloc(sender_words(places) * sizeof *p2p->known_senders +
+                                      2 * places * sizeof *p2p->local_ranks);
     p2p->region = region;
     p2p->one_process = one_process;
-    if (p2p->local_ranks)
+    if (p2p->known_senders) {
+        p2p->local_ranks = (int *)(void *)(p2p->known_senders + sender_words(places));
+        p2p->used_ranks = p2p->local_ranks + places;
         take_places(p2p, ranks, places, self, n_lines);
+    }
     tutti__p2p_leave(p2p);
-    return p2p->local_ranks ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    return p2p->known_senders ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 void tutti__p2p_free(tutti__p2p *p2p)
@@ -279,7 +306,7 @@ void tutti__p2p_free(tutti__p2p *p2p)
         }
     }
     tutti__region_drop(&p2p->region);
-    free(p2p->local_ranks);
+    free(p2p->known_senders);
     pthread_mutex_destroy(&p2p->lock);
     free(p2p);
 }

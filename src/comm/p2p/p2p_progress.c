@@ -156,12 +156,27 @@ static bool read_ring(tutti__p2p *p2p, int rank)
     return true;
 }
 
+/* Finds ranks that have written into their ring for the first time. */
+static void find_senders(tutti__p2p *p2p)
+{
+    for (int w = 0; w <= p2p->n_local / TUTTI__SENDERS; w++) {
+        uint64_t found = atomic_load(&p2p->senders[w]) & ~p2p->known_senders[w];
+
+        p2p->known_senders[w] |= found;
+        for (; found; found &= found - 1)
+            tutti__p2p_use_rings(p2p,
+                                 p2p->local_ranks[w * TUTTI__SENDERS + __builtin_ctzll(found)]);
+    }
+}
+
 bool tutti__p2p_progress(tutti__p2p *p2p)
 {
     bool any = false;
 
-    for (int i = 0; i < p2p->n_local; i++) {
-        int rank = p2p->local_ranks[i];
+    if (p2p->n_local > 0)
+        find_senders(p2p);
+    for (int i = 0; i < p2p->n_used; i++) {
+        int rank = p2p->used_ranks[i];
         const tutti__p2p_peer *peer = &p2p->peers[rank];
 
         any = read_ring(p2p, rank) || any;

@@ -96,8 +96,8 @@ bool tutti__p2p_reap_offers(tutti__p2p *p2p)
 {
     bool any = false;
 
-    for (int i = 0; i < p2p->n_local && p2p->n_offers > 0; i++) {
-        tutti__p2p_peer *peer = &p2p->peers[p2p->local_ranks[i]];
+    for (int i = 0; i < p2p->n_used && p2p->n_offers > 0; i++) {
+        tutti__p2p_peer *peer = &p2p->peers[p2p->used_ranks[i]];
 
         for (int k = 0; k < TUTTI__RING_OFFERS && peer->n_offers > 0; k++)
             if (peer->offers[k] && reap(p2p, peer, peer->offers[k]))

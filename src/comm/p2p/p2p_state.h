@@ -36,6 +36,8 @@ enum {
     TUTTI__FRAME_SWAPPED   /* `count`: its value before */
 };
 
+enum { TUTTI__SENDERS = 64 }; /* in a word of bits */
+
 /* COST: of an eager message, besides its bytes. CREDIT: bytes of eager messages that a peer may send unasked. */
 enum {
     TUTTI__EAGER_BYTES = 16 << 10,
@@ -97,10 +99,12 @@ typedef struct tutti__p2p_peer {
     size_t credit, owed;            /* for eager messages; owed: freed, and not yet sent back */
     size_t eager_bytes, part_bytes; /* at most, of an eager message, and of a DATA frame */
     bool streamed;                  /* a part is being sent through the control channel */
-    /* On this host; out.ring NULL: not on this host. */
+    /* On this host; out.ring NULL: not on this host. Nothing of a ring is touched before it is used. */
+    bool used, announced; /* one of the two rings; the peer knows of `out` */
     tutti__ring_writer out;
     tutti__ring_reader in;
     tutti__doorbell *doorbell;
+    _Atomic uint64_t *senders; /* in which this rank has the bit own_sender */
     tutti__pending *first_pending, *last_pending;
     tutti__p2p_request *offers[TUTTI__RING_OFFERS]; /* sends; NULL: free */
     int n_offers;
@@ -129,12 +133,17 @@ struct tutti__p2p {
     int n_pending, n_offers;
     int pollers;                  /* threads that poll the rings */
     bool finished;                /* a request, since the lock was taken */
+    double watch_at;              /* when to call tutti__p2p_watch_peers again; its caller's */
     tutti__p2p_request *notified; /* done, to be notified when the lock is given back */
     _Atomic int n_watched;        /* open requests with a function to notify */
     /* On this host. */
     tutti__region region;
-    int n_local;
-    int *local_ranks; /* without this one: n_local of them */
+    int n_local;              /* ranks, without this one */
+    int *local_ranks, n_used; /* all, in order; used_ranks: with which messages were exchanged */
+    int *used_ranks;
+    _Atomic uint64_t
+        *senders; /* a bit for each of them that has written into its ring to this rank */
+    uint64_t *known_senders, own_sender;
     bool one_process;
     tutti__p2p_memory memory; /* no functions: none */
     /* How often it polls before yielding (fewer times if polls found nothing, as on a machine busy with other work), and
@@ -159,6 +168,8 @@ tutti__p2p_request *tutti__p2p_take_number(tutti__p2p_list *list, uint64_t numbe
 void tutti__p2p_finish(tutti__p2p *p2p, tutti__p2p_request *request, tutti_status status);
 
 /* ---- frame_send.c ---- */
+/* From now on the rings to and from this rank are polled. */
+void tutti__p2p_use_rings(tutti__p2p *p2p, int rank);
 /* Through a ring if there is one. */
 void tutti__p2p_send_frame(tutti__p2p *p2p, int rank, const tutti__frame *head, const void *body);
 /* Tells the peer that there are new data. */
@@ -227,5 +238,8 @@ void tutti__p2p_sleep(tutti__p2p *p2p, const tutti__p2p_request *request, double
 void tutti__p2p_judge_orphans(tutti__p2p *p2p, int rank);
 /* Kills the group if the time limit of a watched request, for which perhaps nobody waits, has passed. */
 void tutti__p2p_expire_watched(tutti__p2p *p2p);
+/* Has the control channel connect to peers for which a request has waited long: that one of many has left is told only of the first. By
+ * the control channel's thread. */
+void tutti__p2p_watch_peers(tutti__p2p *p2p);
 
 #endif

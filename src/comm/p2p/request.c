@@ -1,6 +1,8 @@
 /* request.c -- sends and receives from start to completion.   SPDX-License-Identifier: MIT */
 #include "comm/p2p/p2p_state.h"
 
+#include "comm/core/tree.h"
+
 #include "base/thread.h"
 
 #include <sched.h>
@@ -203,6 +205,25 @@ void tutti__p2p_expire_watched(tutti__p2p *p2p)
     tutti__p2p_leave(p2p);
     if (found && !tutti__comm_failed(p2p->comm))
         fail_late(p2p, &late);
+}
+
+void tutti__p2p_watch_peers(tutti__p2p *p2p)
+{
+    enum { LONG_MS = 500 };
+    double now;
+
+    if (p2p->comm->size <= TUTTI__ALL_NEAR)
+        return;
+    now = tutti__now_ms();
+    if (now < p2p->watch_at)
+        return;
+    p2p->watch_at = now + LONG_MS;
+    tutti__p2p_enter(p2p);
+    for (const tutti__p2p_request *r = p2p->open; r; r = r->next_open)
+        if (r->peer >= 0 && r->peer != p2p->comm->rank && r->deadline > 0 &&
+            now - (r->deadline - r->timeout_ms) >= LONG_MS)
+            tutti__control_watch(p2p->control, r->peer);
+    tutti__p2p_leave(p2p);
 }
 
 bool tutti__p2p_test(const tutti__p2p_request *request)

@@ -1,6 +1,7 @@
 /* barrier.c -- barriers in shared memory.   SPDX-License-Identifier: MIT
  *
- * A barrier is a counter a rank: raise your own, wait until none is lower. Waiting polls, yielding the core in between,
+ * A barrier is a counter a rank: raise your own, wait until none is lower. Among many ranks a tree counts them (tree.c), and
+ * ranks wait for the number of the last barrier that was passed. Waiting polls, yielding the core in between,
  * since the missing rank may need this core; then it sleeps, all ranks on one futex. A rank that sees that all have
  * arrived changes that and wakes the sleepers, if there are any; so each barrier costs a rank at most one sleep, and
  * one rank one wake-up, however many ranks there are. A rank that finds the communicator dead wakes them too. If the
@@ -48,9 +49,11 @@ static bool is_here(const tutti__shm *shm, int rank, point at)
     return atomic_load_explicit(counter_of(shm, rank, at), memory_order_acquire) >= at.number;
 }
 
-/* The first rank from `rank` on that has not arrived, or the group's size. */
+/* The first rank from `rank` on that has not arrived, or the group's size. By the tree it is not known who is missing. */
 static int find_missing(const tutti__shm *shm, int rank, point at)
 {
+    if (shm->fan)
+        return tutti__shm_tree_passed(shm, at.number) ? shm->comm->size : rank;
     while (rank < shm->comm->size && is_here(shm, rank, at))
         rank++;
     return rank;
@@ -60,12 +63,14 @@ static int find_missing(const tutti__shm *shm, int rank, point at)
 
 void tutti__shm_wake_all(tutti__shm *shm)
 {
-    tutti__shm_block *block = shm->block;
+    for (size_t i = 0; i < shm->n_beds; i++) {
+        tutti__shm_node *bed = &shm->nodes[i];
 
-    if (atomic_load(&block->sleepers) == 0)
-        return;
-    atomic_fetch_add(&block->futex, 1);
-    tutti__futex_wake(&block->futex);
+        if (atomic_load(&bed->sleepers) == 0)
+            continue;
+        atomic_fetch_add(&bed->futex, 1);
+        tutti__futex_wake(&bed->futex);
+    }
 }
 
 static tutti_status fail_late(tutti__shm *shm, const tutti__operation *op, point at)
@@ -75,6 +80,8 @@ static tutti_status fail_late(tutti__shm *shm, const tutti__operation *op, point
 
     if (!missing)
         return tutti__comm_fail(shm->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
+    if (shm->fan) /* which has not looked at all calls */
+        tutti__shm_see(shm);
     for (int r = 0; r < shm->comm->size; r++)
         missing[r] = !is_here(shm, r, at);
     status = tutti__comm_fail_late(shm->comm, op, missing);
@@ -87,7 +94,7 @@ static tutti_status check_hope(tutti__shm *shm, const tutti__operation *op, int 
 {
     if (tutti__comm_failed(shm->comm))
         return tutti__comm_status(shm->comm);
-    for (int r = missing; r < shm->comm->size; r++)
+    for (int r = missing; r < shm->comm->size && tutti__comm_any_left(shm->comm); r++)
         if (tutti__comm_has_left(shm->comm, r) && !is_here(shm, r, at))
             return tutti__comm_fail_lost(shm->comm, r);
     return tutti__now_ms() < op->deadline ? TUTTI_OK : fail_late(shm, op, at);
@@ -95,22 +102,22 @@ static tutti_status check_hope(tutti__shm *shm, const tutti__operation *op, int 
 
 static tutti_status sleep_until(tutti__shm *shm, const tutti__operation *op, int missing, point at)
 {
-    tutti__shm_block *block = shm->block;
+    tutti__shm_node *bed = shm->bed;
     tutti_status status = TUTTI_OK;
 
-    atomic_fetch_add(&block->sleepers, 1);
+    atomic_fetch_add(&bed->sleepers, 1);
     atomic_thread_fence(memory_order_seq_cst);
     while (status == TUTTI_OK) {
-        uint32_t futex = atomic_load(&block->futex);
+        uint32_t futex = atomic_load(&bed->futex);
 
         missing = find_missing(shm, missing, at);
         if (missing == shm->comm->size)
             break;
         status = check_hope(shm, op, missing, at);
         if (status == TUTTI_OK)
-            tutti__futex_wait(&block->futex, futex, tutti__ms_left(op->deadline));
+            tutti__futex_wait(&bed->futex, futex, tutti__ms_left(op->deadline));
     }
-    atomic_fetch_sub(&block->sleepers, 1);
+    atomic_fetch_sub(&bed->sleepers, 1);
     return status;
 }
 
@@ -181,7 +188,8 @@ static tutti_status wait_for_all(tutti__shm *shm, const tutti__operation *op, po
         }
         if (missing == shm->comm->size)
             break;
-        part_from(shm, missing);
+        if (!shm->fan)
+            part_from(shm, missing);
         sched_yield();
         missing = find_missing(shm, missing, at);
     }
@@ -191,16 +199,20 @@ static tutti_status wait_for_all(tutti__shm *shm, const tutti__operation *op, po
         atomic_store_explicit(&shm->block->slots[shm->comm->rank].accessing, 1,
                               memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* between its own counter and the sleepers */
-    tutti__shm_wake_all(shm);
+    if (!shm->fan)
+        tutti__shm_wake_all(shm);
     return TUTTI_OK;
 }
 
 void tutti__shm_barrier_open(tutti__shm *shm)
 {
+    bool crowded = shm->comm->size > tutti__cores();
     int spin = shm->comm->tuning.spin;
 
-    shm->yields = spin < 0 ? 0 : spin > 0 ? spin : YIELDS;
-    shm->looks = shm->comm->size <= tutti__cores() ? LOOKS : 0;
+    /* Many ranks on few cores would come back from yielding often before the last has had its turn: each takes a core from
+     * those that are still on their way. */
+    shm->yields = spin > 0 ? spin : spin < 0 || (shm->fan && crowded) ? 0 : YIELDS;
+    shm->looks = crowded ? 0 : LOOKS;
 }
 
 tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__operation *op)
@@ -212,7 +224,10 @@ tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__operation *
 {
     const point next = {offsetof(tutti__shm_slot, arrived), ++shm->barriers};
 
-    arrive(shm, next);
+    if (shm->fan)
+        TUTTI_TRY(tutti__shm_tree_arrive(shm, next.number, op, false, (tutti__shm_last){NULL}));
+    else
+        arrive(shm, next);
     TUTTI_TRY(wait_for_all(shm, op, next, lag, IN_CALL * shm->yields, false));
     /* A rank that had arrived may have left again: what was read of its memory since may not be what it gave. */
     return tutti__shm_check_abandoned(shm);
@@ -228,13 +243,25 @@ static point beginning(const tutti__shm *shm)
 
 void tutti__shm_arrive(tutti__shm *shm)
 {
-    arrive(shm, beginning(shm));
+    if (!shm->fan)
+        arrive(shm, beginning(shm));
+}
+
+static tutti_status enter_by_tree(tutti__shm *shm, const tutti__operation *op, bool accesses,
+                                  tutti__shm_last last)
+{
+    const point next = {offsetof(tutti__shm_slot, arrived), ++shm->barriers};
+
+    TUTTI_TRY(tutti__shm_tree_arrive(shm, next.number, op, true, last));
+    return wait_for_all(shm, op, next, 0, shm->yields, accesses);
 }
 
 static tutti_status enter(tutti__shm *shm, const tutti__operation *op, bool accesses)
 {
     const point at = beginning(shm);
 
+    if (shm->fan)
+        return enter_by_tree(shm, op, accesses, (tutti__shm_last){NULL});
     if (!is_here(shm, shm->comm->rank, at))
         arrive(shm, at);
     TUTTI_TRY(wait_for_all(shm, op, at, 0, shm->yields, accesses));
@@ -247,6 +274,12 @@ static tutti_status enter(tutti__shm *shm, const tutti__operation *op, bool acce
 tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__operation *op)
 {
     return enter(shm, op, false);
+}
+
+tutti_status tutti__shm_enter_last(tutti__shm *shm, const tutti__operation *op,
+                                   tutti__shm_last last)
+{
+    return enter_by_tree(shm, op, false, last);
 }
 
 tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__operation *op)

@@ -19,7 +19,8 @@ void tutti__cma_open(tutti__shm *shm)
     tutti__shm_slot *slot = &shm->block->slots[shm->comm->rank];
     const uint64_t unique[] = {tutti__now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)shm};
 
-    if (shm->memory->one_process || shm->comm->tuning.stage_all)
+    if (shm->memory->one_process || shm->comm->tuning.stage_all ||
+        shm->comm->size > TUTTI__SHM_MANY)
         shm->cma = TUTTI__CMA_NEVER;
     shm->token = tutti__hash64(unique, sizeof unique);
     slot->pid = (int64_t)getpid();

@@ -28,7 +28,7 @@ static tutti__pace *pace_of(tutti__shm *shm, const tutti__operation *op)
 {
     size_t bytes = bytes_of(shm, op);
 
-    return bytes < LEAST_BYTES
+    return bytes < LEAST_BYTES || shm->comm->size > TUTTI__SHM_MANY
                ? NULL
                : &shm->paces[op->signature.op][tutti__pace_size(bytes, LEAST_BYTES)];
 }

@@ -51,7 +51,7 @@ bool tutti__shm_probe(const tutti__comm *comm, char *why, size_t capacity)
     size_t bytes = tutti__shm_block_bytes(comm->size, tutti__shm_chunk_bytes(comm));
     const char *step;
     void *mapping;
-    int fd, error = tutti__shared_mapping_make(bytes, &fd, &mapping, &step);
+    int fd, error = tutti__shared_mapping_make(bytes, bytes, &fd, &mapping, &step);
 
     if (!error) {
         munmap(mapping, bytes);

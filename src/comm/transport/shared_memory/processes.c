@@ -1,8 +1,9 @@
 /* processes.c -- processes of one host that map the same anonymous files.   SPDX-License-Identifier: MIT
  *
- * Rank 0 makes a mapping and sends the others the descriptor over the control channel. */
+ * Rank 0 makes a mapping; its descriptor reaches the others along a tree of the control channel's connections. */
 #include "comm/control/control.h"
 #include "comm/core/shared_mapping.h"
+#include "comm/core/tree.h"
 #include "comm/transport/shared_memory/shm.h"
 
 #include <errno.h>
@@ -14,14 +15,13 @@
 static int make_for(const tutti__comm *comm, struct tutti__control *control, size_t bytes,
                     const tutti__shm_block *head, void **mapping_p)
 {
-    int fd, error = tutti__shared_mapping_make(bytes, &fd, mapping_p, NULL);
+    int fd, error = tutti__shared_mapping_make(bytes, bytes, &fd, mapping_p, NULL);
 
     if (error)
         return error;
     if (head)
         memcpy(*mapping_p, head, sizeof *head);
-    for (int r = 1; r < comm->size && !error; r++)
-        error = tutti__control_send_handle(control, tutti__comm_outer_rank(comm, r), fd, 0);
+    error = tutti__control_spread_handle(control, comm->outer_ranks, comm->size, fd, 0);
     if (error) {
         munmap(*mapping_p, bytes);
         *mapping_p = NULL;
@@ -38,9 +38,9 @@ static int make(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handl
 
 static int take(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p)
 {
-    int fd,
-        error = tutti__control_take_handle(shm->control, tutti__comm_outer_rank(shm->comm, 0), &fd,
-                                           &handle, tutti__now_ms() + shm->comm->timeout_ms);
+    int fd, error = tutti__control_take_spread(shm->control, shm->comm->outer_ranks,
+                                               shm->comm->size, shm->comm->rank, &fd, &handle,
+                                               tutti__now_ms() + shm->comm->timeout_ms);
 
     if (error)
         return error;
@@ -63,8 +63,8 @@ static int take_block(const tutti__comm *comm, struct tutti__control *control, d
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;
     void *mapping = NULL;
     uint64_t number;
-    int fd, error = tutti__control_take_handle(control, tutti__comm_outer_rank(comm, 0), &fd,
-                                               &number, deadline);
+    int fd, error = tutti__control_take_spread(control, comm->outer_ranks, comm->size, comm->rank,
+                                               &fd, &number, deadline);
 
     if (error)
         return error;
@@ -81,18 +81,18 @@ static int take_block(const tutti__comm *comm, struct tutti__control *control, d
 tutti_status tutti__shm_open_processes(tutti__shm **shm_p, tutti__comm *comm,
                                        struct tutti__control *control, double deadline)
 {
-    size_t chunk = tutti__shm_chunk_bytes(comm), bytes = tutti__shm_block_bytes(comm->size, chunk);
-    const tutti__shm_block head = {.bytes = bytes, .chunk_bytes = chunk};
-    tutti__shm_block *block = NULL;
+    size_t bytes = tutti__shm_block_bytes(comm->size, tutti__shm_chunk_bytes(comm));
+    tutti__shm_block head = {0}, *block = NULL;
     int error;
 
     *shm_p = NULL;
+    tutti__shm_block_init(&head, comm);
     if (comm->rank == 0)
         error = make_for(comm, control, bytes, &head, (void **)&block);
     else
         error = take_block(comm, control, deadline, &block);
-    if (error == ECONNRESET)
-        (void)tutti__comm_fail_lost(comm, 0);
+    if (error == ECONNRESET && comm->rank > 0)
+        (void)tutti__comm_fail_lost(comm, tutti__tree_parent(comm->rank));
     if (error)
         return tutti__comm_failed(comm)
                    ? tutti__comm_error(comm, NULL)

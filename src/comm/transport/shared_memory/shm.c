@@ -52,10 +52,13 @@ tutti_status tutti__shm_new(tutti__shm **shm_p, tutti__comm *comm, const tutti__
     }
     shm->comm = comm;
     shm->block = block;
-    shm->staging = (char *)block + tutti__shm_block_bytes(comm->size, 0);
+    shm->nodes = (tutti__shm_node *)(void *)&block->slots[comm->size];
+    shm->result = (char *)block + tutti__shm_block_bytes(comm->size, 0);
+    shm->staging = shm->result + block->chunk_bytes;
     shm->pointers = (void **)(shm + 1);
     shm->memory = memory;
     pthread_mutex_init(&shm->segments_lock, NULL);
+    tutti__shm_tree_open(shm);
     tutti__shm_barrier_open(shm);
     return TUTTI_OK;
 }

@@ -1,12 +1,14 @@
 /* shm.h -- ranks that see one block of memory: threads of a process, or processes with a shared mapping.
  * SPDX-License-Identifier: MIT
  *
- *     block      header: first failure, futex | a slot a rank: its barrier counters, its call, its buffer's address
+ *     block      header: first failure | a slot a rank: its barrier counters, its call, its buffer's address
+ *     nodes      among many ranks: how many of a group have arrived at a barrier; futexes
  *     counts     for each rank, of its uneven operation: elements for each rank, and expected from each
+ *     result     of a reduction that one rank makes for all
  *     staging    for each rank six buffers for data that peers cannot read directly
  *     segments   from tutti_group_alloc: one part a rank, read and written by all
  *
- * block.c publishes calls; shm.c opens it; barrier.c waits in it; access.c keeps peers off the buffers of a failed
+ * block.c publishes calls; shm.c opens it; tree.c counts who has arrived, barrier.c waits; access.c keeps peers off the buffers of a failed
  * call; segment.c allocates; cma.c reads other processes; copy_method.c chooses between that and staging; threads.c and
  * processes.c make the mappings. The algorithms (algorithm/shm_*.c) are made of these. */
 #ifndef TUTTI_COMM_TRANSPORT_SHM_H
@@ -15,7 +17,15 @@
 #include "comm/core/failure.h"
 #include "comm/core/pace.h"
 
-enum { TUTTI__SHM_STAGES = 6, TUTTI__SHM_AHEAD = 2, TUTTI__SHM_SMALL = 16 + 64 * 64 };
+/* OPEN: barriers that ranks may be in at the same time, a power of two. */
+enum {
+    TUTTI__SHM_STAGES = 6,
+    TUTTI__SHM_AHEAD = 2,
+    TUTTI__SHM_OPEN = 4,
+    TUTTI__SHM_MANY =
+        64, /* ranks: among more, each does not look at what each has measured or tried */
+    TUTTI__SHM_SMALL = 16 + 64 * 64
+};
 
 /* What a rank publishes when it starts an operation. Its first cache line alone shows that the rank has arrived, its call,
  * and the address of its memory, or up to 16 bytes of its data. */
@@ -56,14 +66,26 @@ typedef struct tutti__shm_slot {
     _Atomic uint32_t reads_all; /* it has tested that it can read all */
 } tutti__shm_slot;
 
+/* A group of neighbouring ranks, or of such groups (tree.c). */
+typedef struct tutti__shm_node {
+    /* By a barrier's number modulo OPEN: how many have arrived at it and those before it with the same remainder, and which
+     * rank did so last, for all of the group. */
+    _Alignas(64) _Atomic uint64_t arrived[TUTTI__SHM_OPEN];
+    _Atomic uint32_t last[TUTTI__SHM_OPEN];
+    /* On which its ranks sleep until a barrier is over; without a tree all ranks sleep on the first node's. */
+    _Alignas(64) _Atomic uint32_t futex;
+    _Atomic uint32_t sleepers;
+} tutti__shm_node;
+
 typedef struct tutti__shm_block {
     uint64_t bytes;
     uint64_t chunk_bytes;
+    uint32_t fan; /* members of a node; 0: no tree, ranks look at each other's counters */
     _Alignas(64) _Atomic uint32_t first_failed; /* 1 + the rank whose cause counts; 0: none */
-    _Atomic uint32_t abandoned;          /* 1 + a rank that left a call with an error; 0: none */
-    _Atomic uint32_t users;              /* of one process: threads that still use this memory */
-    _Alignas(64) _Atomic uint32_t futex; /* on which ranks sleep until all have arrived */
-    _Atomic uint32_t sleepers;
+    _Atomic uint32_t abandoned; /* 1 + a rank that left a call with an error; 0: none */
+    _Atomic uint32_t users;     /* of one process: threads that still use this memory */
+    _Alignas(
+        64) _Atomic uint64_t passed; /* by the tree: the last barrier at which all have arrived */
     _Alignas(128) tutti__shm_slot slots[];
 } tutti__shm_block;
 
@@ -107,9 +129,13 @@ typedef struct tutti__shm_memory {
 struct tutti__shm {
     tutti__comm *comm;
     tutti__shm_block *block;
-    char *staging;
-    void **pointers;                /* tutti__shm_pointers */
-    uint64_t calls, barriers, tick; /* tick: staged chunks so far; chunk t uses buffer t mod 6 */
+    int fan;                      /* the block's */
+    tutti__shm_node *nodes, *bed; /* bed: on whose futex this rank sleeps */
+    size_t n_beds;                /* the first so many nodes have sleepers */
+    char *result, *staging;
+    void **pointers; /* tutti__shm_pointers */
+    /* barriers: by the tree also those that begin an operation. tick: staged chunks so far; chunk t uses buffer t mod 6 */
+    uint64_t calls, barriers, tick;
     bool swaps; /* in the running operation all ranks stage: they swap buffers (tutti__shm_stage) */
     const void *exposed; /* what peers may access in the running operation; NULL: nothing */
     size_t exposed_bytes;
@@ -151,6 +177,8 @@ bool tutti__shm_probe(const tutti__comm *comm, char *why, size_t capacity);
 tutti_status tutti__shm_new(tutti__shm **shm_p, tutti__comm *comm, const tutti__shm_memory *memory,
                             tutti__shm_block *block);
 size_t tutti__shm_block_bytes(int size, size_t chunk_bytes);
+/* What rank 0 writes into a new block. */
+void tutti__shm_block_init(tutti__shm_block *block, const tutti__comm *comm);
 size_t tutti__shm_chunk_bytes(const tutti__comm *comm);
 
 /* ---- Failure ------------------------------------------------------------------------------------------- */
@@ -178,6 +206,31 @@ tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__operation *op);
 /* The same, but the others need only have reached the barrier that was `lag` before this one. */
 tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__operation *op, uint64_t lag);
 void tutti__shm_barrier_open(tutti__shm *shm);
+
+/* ---- The tree of arrivals (tree.c) --------------------------------------------------------------------- */
+
+/* Done by the rank that arrives last of all, before any rank goes on. */
+typedef struct tutti__shm_last {
+    tutti_status (*act)(void *self); /* NULL: nothing */
+    void *self;
+} tutti__shm_last;
+
+/* Nodes that n ranks need at most. */
+size_t tutti__shm_n_nodes(int n);
+/* How many ranks a node has, of those of `comm`; 0: no tree. */
+int tutti__shm_fan(const tutti__comm *comm);
+void tutti__shm_tree_open(tutti__shm *shm);
+/* This rank arrives at barrier `number`, without waiting. enters: it begins `op`, and calls are compared. */
+tutti_status tutti__shm_tree_arrive(tutti__shm *shm, uint64_t number, const tutti__operation *op,
+                                    bool enters, tutti__shm_last last);
+/* Whether all have arrived. */
+static inline bool tutti__shm_tree_passed(const tutti__shm *shm, uint64_t number)
+{
+    return atomic_load_explicit(&shm->block->passed, memory_order_acquire) >= number;
+}
+/* tutti__shm_enter with something to do for the last rank; only with a tree. */
+tutti_status tutti__shm_enter_last(tutti__shm *shm, const tutti__operation *op,
+                                   tutti__shm_last last);
 
 /* After entering, an operation reads and writes peers' buffers only between these two, with no barrier in between.
  * access_begin fails if a rank has left a call with an error: its buffer belongs to its program again. */
@@ -208,8 +261,8 @@ static inline bool tutti__shm_reaches(const tutti__shm *shm, int rank)
 
     return segment != TUTTI__SHM_STAGED && segment != TUTTI__CMA;
 }
-/* The counts that `rank` gives to each rank in the uneven operation with this sequence number, then those that it expects
- * from each; read them after the operation was entered. */
+/* The counts that `rank` gives to each rank in the uneven operation with this sequence number, those that it expects from
+ * each, and the largest that it gives; read them after the operation was entered. */
 uint64_t *tutti__shm_counts_of(tutti__shm *shm, uint64_t sequence, int rank);
 
 /* ---- Memory -------------------------------------------------------------------------------------------- */

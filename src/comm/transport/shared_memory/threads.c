@@ -1,5 +1,6 @@
 /* threads.c -- ranks that are threads: one block, and ordinary pointers.   SPDX-License-Identifier: MIT */
 #include "comm/control/control.h"
+#include "comm/core/tree.h"
 #include "comm/transport/shared_memory/shm.h"
 
 #include <errno.h>
@@ -37,35 +38,32 @@ static const tutti__shm_memory OF_THREADS = {true, make, take, drop_block};
 static int make_block(const tutti__comm *comm, struct tutti__control *control,
                       tutti__shm_block **block_p)
 {
-    size_t chunk = tutti__shm_chunk_bytes(comm), bytes = tutti__shm_block_bytes(comm->size, chunk);
-    uint64_t handle;
+    size_t bytes = tutti__shm_block_bytes(comm->size, tutti__shm_chunk_bytes(comm));
+    uint64_t handle = 0;
     int error = make(NULL, bytes, (void **)block_p, &handle);
 
     if (error)
         return error;
-    (*block_p)->bytes = bytes;
-    (*block_p)->chunk_bytes = chunk;
+    tutti__shm_block_init(*block_p, comm);
     atomic_store(&(*block_p)->users, (uint32_t)comm->size);
-    for (int r = 1; r < comm->size; r++)
-        (void)tutti__control_send_handle(control, tutti__comm_outer_rank(comm, r), -1, handle);
-    return 0;
+    return tutti__control_spread_handle(control, comm->outer_ranks, comm->size, -1, handle);
 }
 
 tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm,
                                      struct tutti__control *control, double deadline)
 {
     tutti__shm_block *block = NULL;
-    uint64_t handle;
+    uint64_t handle = 0;
     int fd, error;
 
     *shm_p = NULL;
     if (comm->rank == 0)
         error = make_block(comm, control, &block);
     else
-        error = tutti__control_take_handle(control, tutti__comm_outer_rank(comm, 0), &fd, &handle,
-                                           deadline);
-    if (error == ECONNRESET)
-        (void)tutti__comm_fail_lost(comm, 0);
+        error = tutti__control_take_spread(control, comm->outer_ranks, comm->size, comm->rank, &fd,
+                                           &handle, deadline);
+    if (error == ECONNRESET && comm->rank > 0)
+        (void)tutti__comm_fail_lost(comm, tutti__tree_parent(comm->rank));
     if (error)
         return tutti__comm_failed(comm)
                    ? tutti__comm_error(comm, NULL)

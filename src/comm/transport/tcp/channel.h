@@ -20,13 +20,17 @@ typedef struct tutti__tcp_direction {
 } tutti__tcp_direction;
 
 typedef struct tutti__channel {
-    int fd, rank;
+    int fd, rank;      /* fd -1: the peer has yet to connect */
     int part, n_parts; /* which part of each message it carries */
     bool first;        /* the signature comes before the messages */
     tutti__tcp_direction out, in;
     bool checked;                 /* the received signature equals ours */
     tutti__signature said, heard; /* of an uneven operation each counts what goes to its receiver */
 } tutti__channel;
+
+/* ---- connections.c ---- */
+/* The connection: 0, and channel->fd, -1 if the peer has yet to connect; or an errno, as tutti__control_connect_data. */
+int tutti__tcp_connect(tutti__tcp *tcp, tutti__channel *channel);
 
 /* Move what the socket takes or has. 0 or an errno; EAGAIN: no more now. *moved becomes true if the channel made progress. */
 int tutti__channel_push(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);

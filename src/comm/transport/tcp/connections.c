@@ -1,6 +1,7 @@
 /* connections.c -- opening and closing a group's TCP connections.   SPDX-License-Identifier: MIT */
 #include "comm/transport/tcp/tcp.h"
 
+#include "comm/control/control.h"
 #include "comm/transport/tcp/channel.h"
 
 #include <poll.h>
@@ -49,40 +50,35 @@ void tutti__tcp_free(tutti__tcp *tcp)
     free(tcp);
 }
 
-static tutti_status fail_open(const tutti__comm *comm, const int *sockets, size_t n)
+static void data_came(void *self)
 {
-    for (size_t i = 0; i < n; i++)
-        if (sockets[i] >= 0)
-            close(sockets[i]);
-    return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks", comm->size);
+    tutti__tcp_wake(self);
 }
 
-tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, const int *sockets,
+tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti__control *control,
                              int n_sockets)
 {
     size_t size = (size_t)comm->size, n = size * (size_t)n_sockets;
     tutti__tcp *tcp = tutti__alloc(sizeof *tcp);
 
     *tcp_p = tcp;
-    if (tcp)
-        tcp->sockets = malloc(n * sizeof *sockets);
-    if (!tcp || !tcp->sockets) {
-        free(tcp);
-        *tcp_p = NULL;
-        return fail_open(comm, sockets, n);
-    }
-    memcpy(tcp->sockets, sockets, n * sizeof *sockets);
+    if (!tcp)
+        return TUTTI_ERR_MEMORY;
     tcp->comm = comm;
+    tcp->control = control;
     tcp->n_sockets = n_sockets;
     tcp->spin = comm->tuning.spin >= 0 && comm->local_size <= tutti__cores();
     tcp->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    tcp->sockets = malloc(n * sizeof *tcp->sockets);
     tcp->everyone = calloc(size, sizeof *tcp->everyone);
     tcp->src = calloc(size, sizeof *tcp->src);
     tcp->rows = calloc(size, sizeof *tcp->rows);
     tcp->channels = calloc(n, sizeof *tcp->channels);
     tcp->polls = calloc(n + 1, sizeof *tcp->polls);
-    if (tcp->wake < 0 || !tcp->everyone || !tcp->src || !tcp->rows || !tcp->channels ||
-        !tcp->polls) {
+    for (size_t i = 0; i < n && tcp->sockets; i++)
+        tcp->sockets[i] = -1;
+    if (tcp->wake < 0 || !tcp->sockets || !tcp->everyone || !tcp->src || !tcp->rows ||
+        !tcp->channels || !tcp->polls) {
         tutti__tcp_free(tcp);
         *tcp_p = NULL;
         return tutti__fail(TUTTI_ERR_MEMORY,
@@ -91,5 +87,29 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, const int *s
     }
     for (int r = 0; r < comm->size; r++)
         tcp->everyone[r] = r;
+    if (control)
+        tutti__control_on_data(control, data_came, tcp);
     return TUTTI_OK;
+}
+
+int tutti__tcp_connect(tutti__tcp *tcp, tutti__channel *c)
+{
+    int *fd = &tcp->sockets[c->part * tcp->comm->size + c->rank], error = 0;
+
+    if (*fd < 0 && tutti__control_connects(tcp->control, c->rank))
+        error = tutti__control_connect_data(tcp->control, c->rank, 1 + c->part,
+                                            tcp->schedule.op->deadline, fd);
+    else if (*fd < 0)
+        *fd = tutti__control_take_data(tcp->control, c->rank, 1 + c->part);
+    c->fd = *fd;
+    return error;
+}
+
+int tutti__tcp_n_connections(const tutti__tcp *tcp)
+{
+    int n = 0;
+
+    for (int i = 0; i < tcp->n_sockets * tcp->comm->size; i++)
+        n += tcp->sockets[i] >= 0;
+    return n;
 }

@@ -6,7 +6,7 @@
  *
  *     start ─▶ send, recv ... ─▶ wait until some have arrived ─▶ compute, send, recv ... ─▶ finish
  *
- * With several connections to a peer each carries a part of every message. The first message on a connection begins with
+ * A connection is made when a schedule first has that peer. With several connections to a peer each carries a part of every message. The first message on a connection begins with
  * the operation's signature, which the receiver compares before the algorithm sees any data.
  *
  *     connections.c  init and teardown      tcp_schedule.c   rows of messages, and which of them have arrived
@@ -29,7 +29,8 @@ typedef struct tutti__schedule {
 
 typedef struct tutti__tcp {
     tutti__comm *comm;
-    int *sockets, n_sockets; /* n_sockets: connections to each peer */
+    struct tutti__control *control;
+    int *sockets, n_sockets; /* n_sockets: connections to each peer; -1: not connected yet */
     int wake;                /* an eventfd, written when a peer has failed or left */
     bool spin;
     int *everyone;    /* numbers 0..size-1, for schedules of all ranks */
@@ -43,10 +44,14 @@ typedef struct tutti__tcp {
     struct pollfd *polls;
 } tutti__tcp;
 
-/* Takes ownership of sockets[i * size + rank], i = 0 .. n_sockets - 1, to each peer (its own: -1), also when it fails. */
-tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, const int *sockets,
+struct tutti__channel;
+
+/* n_sockets: connections to each peer, which come through the control channel. */
+tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti__control *control,
                              int n_sockets);
-/* NULL is fine. */
+/* Peers that this rank is connected with. */
+int tutti__tcp_n_connections(const tutti__tcp *tcp);
+/* After the control channel is closed, or if the set-up failed. NULL is fine. */
 void tutti__tcp_free(tutti__tcp *tcp);
 /* Makes a running schedule check whether the group is alive. From any thread. */
 void tutti__tcp_wake(const tutti__tcp *tcp);

@@ -72,6 +72,35 @@ static tutti_status check_heard(tutti__tcp *tcp, const tutti__channel *c)
                                   expected / tutti_dtype_size((tutti_dtype)op->signature.dtype));
 }
 
+/* ---- Connecting --------------------------------------------------------------------------------------------------- */
+
+static tutti_status fail_connect(tutti__tcp *tcp, int rank, int error)
+{
+    char peer[128];
+
+    if (error == ECONNRESET)
+        return lost(tcp, rank);
+    if (error == ETIMEDOUT && tutti__now_ms() >= tcp->schedule.op->deadline)
+        return late(tcp);
+    tutti__comm_peer_text(tcp->comm, rank, peer, sizeof peer);
+    return tutti__comm_fail(tcp->comm, TUTTI_ERR_PEER, rank, "rank %d cannot connect to %s: %s",
+                            tcp->comm->rank, peer,
+                            error == EPROTO ? tutti_last_error() : strerror(error));
+}
+
+/* Whether it has its connection; otherwise the peer has yet to connect. */
+static tutti_status connect_channel(tutti__tcp *tcp, tutti__channel *c, bool *connected)
+{
+    /* first: a rank that leaves has connected before */
+    bool left = c->fd < 0 && tutti__comm_has_left(tcp->comm, c->rank);
+    int error = c->fd < 0 ? tutti__tcp_connect(tcp, c) : 0;
+
+    *connected = c->fd >= 0;
+    if (error)
+        return fail_connect(tcp, c->rank, error);
+    return *connected || !left ? TUTTI_OK : lost(tcp, c->rank);
+}
+
 /* ---- Moving ------------------------------------------------------------------------------------------------------- */
 
 static tutti_status push(tutti__tcp *tcp, tutti__channel *c, bool *moved)
@@ -98,8 +127,13 @@ static tutti_status move(tutti__tcp *tcp, bool *moved, bool *left)
     *moved = *left = false;
     for (int i = 0; i < tcp->n_channels; i++) {
         tutti__channel *c = &tcp->channels[i];
+        bool connected;
 
         if (!tutti__channel_events(c, row_of(tcp, c)))
+            continue;
+        TUTTI_TRY(connect_channel(tcp, c, &connected));
+        *left = *left || !connected;
+        if (!connected)
             continue;
         TUTTI_TRY(push(tcp, c, moved));
         TUTTI_TRY(pull(tcp, c, moved));
@@ -162,10 +196,13 @@ static tutti_status progress(tutti__tcp *tcp, bool *left)
 
 tutti_status tutti__tcp_push(tutti__tcp *tcp)
 {
-    bool moved = false;
+    bool moved = false, connected;
 
-    for (int i = 0; i < tcp->n_channels; i++)
-        TUTTI_TRY(push(tcp, &tcp->channels[i], &moved));
+    for (int i = 0; i < tcp->n_channels; i++) {
+        TUTTI_TRY(connect_channel(tcp, &tcp->channels[i], &connected));
+        if (connected)
+            TUTTI_TRY(push(tcp, &tcp->channels[i], &moved));
+    }
     return TUTTI_OK;
 }
 
