@@ -13,7 +13,7 @@
  *
  * What is in a place at the start: SRC: what this rank gives, as the operation says (core/op_kind.h); of a barrier one byte. The
  * others: nothing that may be read. SRC and DST may be the same memory as far as they hold the same piece: all of it in all_reduce, reduce and
- * broadcast, this rank's piece in all_gather, and root's in gather and scatter. Then DST is written only where SRC is no longer needed. Only ranks
+ * broadcast, this rank's piece in all_gather, and root's in gather and scatter. Then DST is written only where SRC is no longer needed, and a COPY of memory to itself is none. Only ranks
  * that take a result have a DST.
  *
  * Types: elements of SRC, DST and HELD are of the call's type. So are those of WORK, except in reductions of 16-bit types (tutti__coll_is_wide), where
