@@ -94,6 +94,10 @@ typedef struct tutti__coll_algorithm {
 /* All, in the order of algorithms.def: those of an operation stand together, `direct` first. */
 extern const tutti__coll_algorithm *const tutti__coll_algorithms[];
 extern const size_t tutti__coll_n_algorithms;
+static inline bool tutti__coll_is_direct(const tutti__coll_algorithm *algorithm)
+{
+    return strcmp(algorithm->name, "direct") == 0;
+}
 /* NULL: there is none of that name. */
 const tutti__coll_algorithm *tutti__coll_find(tutti__op_kind op, const char *name);
 /* Whether it can run the call. */
