@@ -169,7 +169,8 @@ static tutti_status open_all(tutti_group *group, double deadline)
     tutti__queue_set_engine(group->queue, group->engine);
     group->flight.engine = group->engine;
     tutti__engine_observe(group->engine);
-    return TUTTI_OK;
+    return group->engine->ops->measure ? group->engine->ops->measure(group->engine, deadline)
+                                       : TUTTI_OK;
 }
 
 /* ---- Finding the others ------------------------------------------------------------------------------------ */
