@@ -50,7 +50,7 @@ typedef struct tutti__round_node {
     bool apart;       /* it disconnected because it did not hear from us, and is alive */
     int n_refused;    /* of its workers in the round */
     bool excluded;    /* it is not told yet */
-    char misfit[256]; /* why the last of them was refused, or it is excluded */
+    char misfit[512]; /* why the last of them was refused, or it is excluded */
     int id;           /* of its stay in a round, unique */
     int first_rank;   /* in the round */
     int group_rank;   /* its number in the last round it was in; -1: none */
