@@ -15,13 +15,14 @@ typedef struct totals {
 
 static tutti_status run(const tutti__simulate_histories *ask, totals *t)
 {
+    FILE *out = tutti__simulate_out(ask->json);
     tutti__history *history;
     tutti__history_result result;
     const double begun = tutti__cpu_seconds();
     tutti_status status =
         tutti__history_new(&history, &(tutti__history_opts){.nodes = ask->nodes,
                                                             .workers = ask->workers,
-                                                            .events = ask->verbose ? stdout : NULL});
+                                                            .events = ask->verbose ? out : NULL});
 
     for (uint64_t i = 0; i < ask->n && status == TUTTI_OK; i++) {
         status = tutti__history_run(history, ask->seed + i, &result);
@@ -35,11 +36,11 @@ static tutti_status run(const tutti__simulate_histories *ask, totals *t)
             t->first = ask->seed + i;
         if (t->broken > SHOWN)
             continue;
-        printf("seed %llu: %s\n  tutti simulate --histories 1 --seed %llu --nodes %d --workers %d "
+        fprintf(out, "seed %llu: %s\n  tutti simulate --histories 1 --seed %llu --nodes %d --workers %d "
                "--verbose\n",
                (unsigned long long)(ask->seed + i), result.broken,
                (unsigned long long)(ask->seed + i), ask->nodes, ask->workers);
-        tutti__history_show(history, stdout);
+        tutti__history_show(history, out);
     }
     t->seconds = tutti__cpu_seconds() - begun;
     tutti__history_free(history);
@@ -72,7 +73,8 @@ tutti_status tutti__simulate_histories_run(const tutti__simulate_histories *ask,
     *broken_p = t.broken;
     if (ask->json)
         TUTTI_TRY(write_json(ask, &t));
-    printf("result: histories=%llu seed=%llu nodes=%d workers=%d broken=%llu virtual_s=%.1f "
+    fprintf(tutti__simulate_out(ask->json),
+            "result: histories=%llu seed=%llu nodes=%d workers=%d broken=%llu virtual_s=%.1f "
            "messages=%llu cpu_s=%.2f\n",
            (unsigned long long)ask->n, (unsigned long long)ask->seed, ask->nodes, ask->workers,
            (unsigned long long)t.broken, (double)t.virtual_ms * 1e-3,
