@@ -156,8 +156,7 @@ static void lose_elastic(tutti__rounds *r, const tutti__round_node *n, bool ende
                          n->apart ? "it no longer hears from this node" : why,
                          tutti__round_may_continue(r) ? "; the others continue" : "");
     tell_of_min(r);
-    tutti__round_consider_pause(r);
-    tutti__generations_node_lost(&r->generations, r->now, n->id);
+    tutti__round_continue_without(r, n->id);
 }
 
 void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, bool ended,

@@ -42,6 +42,8 @@ void tutti__round_succeed(tutti__rounds *r);
 bool tutti__round_may_continue(tutti__rounds *r);
 /* Pauses the round, or continues it. */
 void tutti__round_consider_pause(tutti__rounds *r);
+/* A node of the round is lost, with its workers; the others continue, or pause. */
+void tutti__round_continue_without(tutti__rounds *r, int id);
 /* After too long a pause: the other nodes may have continued elsewhere, and ended the job. */
 void tutti__round_consider_giving_up(tutti__rounds *r);
 /* Excludes the nodes that cannot reach another (act_on_worker). */

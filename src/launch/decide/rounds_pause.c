@@ -168,6 +168,14 @@ void tutti__round_consider_pause(tutti__rounds *r)
     }
 }
 
+/* If too few are left to continue, nothing may begin without its workers; else nothing may begin with them. */
+void tutti__round_continue_without(tutti__rounds *r, int id)
+{
+    if (!tutti__round_may_continue(r))
+        tutti__round_consider_pause(r);
+    tutti__generations_node_lost(&r->generations, r->now, id);
+}
+
 void tutti__round_consider_giving_up(tutti__rounds *r)
 {
     const double limit_s = tutti__or(r->opts.join_timeout_s, 600);
@@ -194,7 +202,7 @@ void tutti__round_exclude(tutti__rounds *r)
             tutti__rounds_is_dead(r, n->id);
             n->joined = n->in_round = false;
             n->refused = r->list_changed = true;
-            tutti__generations_node_lost(&r->generations, r->now, n->id);
+            tutti__round_continue_without(r, n->id);
         }
 }
 
