@@ -7,8 +7,8 @@
  * slow, and mended. After that nothing more happens. In each history (docs/design/elasticity.md):
  *
  *   ends       every process ends, within minutes
- *   one        two coordinators never both make progress; if there are deaths as well as cuts, or nodes that have completed the
- *              job, they may
+ *   one        two coordinators never both make progress; if there are deaths as well as cuts (a node that is excluded, or gives up,
+ *              is dead), or nodes that have completed the job, they may
  *   restarts   are never more than allowed
  *   ranks      of a round, and of a generation, are dense and unique
  *   once       no action is repeated: no round, generation, list or end is told twice, or after a later one

@@ -20,6 +20,7 @@ static void end_agent(tutti__history *c, tutti__history_agent *a, int code)
     tutti__history_trace(c, tutti__history_node_of(c, a), "ends with %d", code);
     a->ended = true;
     a->code = code;
+    c->gave_up |= code != 0 && !c->ended;
     tutti__history_stop_workers(c, a);
 }
 

@@ -191,6 +191,7 @@ struct tutti__history {
     tutti__history_faults kind;
     bool calm;          /* no more faults */
     bool ended;         /* a coordinator has ended the job */
+    bool gave_up;       /* a node has ended before */
     bool no_memory;
     const char *broken; /* an invariant that does not hold */
     char what[256];

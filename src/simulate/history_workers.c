@@ -140,12 +140,19 @@ static int misses(const tutti__history *c, const tutti__history_group *g, int r)
     return -1;
 }
 
+/* Deaths as well as cuts: a node that was excluded, or has given up, is dead, too. */
+static bool are_both(const tutti__history *c)
+{
+    return c->kind == TUTTI__HISTORY_BOTH || (c->kind == TUTTI__HISTORY_CUTS && c->gave_up);
+}
+
 static void check_alone(tutti__history *c, const tutti__history_group *g)
 {
     for (int i = 0; i < c->n_groups; i++) {
         const tutti__history_group *o = &c->groups[i];
 
-        if (c->kind != TUTTI__HISTORY_BOTH && !c->ended && o != g && o->formed &&
+        if (!are_both(c) && !c->ended && o != g &&
+            o->formed &&
             o->committed_at + 2 * TUTTI__HISTORY_STEP_MS >= c->now && o->host_process != g->host_process &&
             c->now >= g->formed_at + SETTLED_MS && c->now >= o->formed_at + SETTLED_MS &&
             c->a[o->member[0].node].job == c->a[g->member[0].node].job)

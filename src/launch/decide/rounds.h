@@ -142,6 +142,7 @@ typedef struct tutti__rounds {
     bool inherited; /* another node coordinated this round before */
     /* the list of nodes; the last version that all of them know */
     tutti__roster roster, confirmed;
+    int64_t least_version; /* of lists that nodes have which came back: ours must be newer */
     bool list_changed;
     bool recount, suffices; /* whether the connected nodes suffice to continue; recount: find out */
     bool succeeds;          /* the list is still that of the coordinator before */
