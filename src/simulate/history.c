@@ -62,14 +62,6 @@ static bool knows_end(const tutti__history_agent *a)
            !a->excluded;
 }
 
-/* A node that was not told how the job ended, because it was cut off or the coordinator died, and reached nobody who knows for long
- * enough to ask, cannot know, and gives up, or a worker of its waiting side dies too often. A signal to a node may end its side just
- * before, or after, the work of the others is done. */
-static bool may_differ(const tutti__history_agent *a)
-{
-    return a->code == 143 || (!a->could_ask && (a->code == 3 || (a->code == 128 + 9 && a->waited)));
-}
-
 static void note_reach(tutti__history *c, uint64_t passed_ms)
 {
     /* in which a node that searches has asked all others */
@@ -80,13 +72,16 @@ static void note_reach(tutti__history *c, uint64_t passed_ms)
         bool knows = false;
 
         for (int k = 0; k < c->nodes && !a->ended; k++)
-            knows |= c->a[k].alive && c->a[k].ended && c->a[k].code == 0 && knows_end(&c->a[k]) &&
+            knows |= c->a[k].alive && c->a[k].ended && knows_end(&c->a[k]) &&
                      c->a[k].job == a->job && tutti__history_reach(c, i, k);
         a->in_reach = knows ? a->in_reach + passed_ms : 0;
         a->could_ask |= a->in_reach >= ask_ms;
     }
 }
 
+/* The node ends. One that was not told how the job ended, because it was cut off or the coordinator died, and reached nobody who knows
+ * for long enough to ask, cannot know: it gives up, or ends under another coordinator, perhaps otherwise. A signal to a node may end its side just
+ * before, or after, the work of the others is done. */
 static void check_success(tutti__history *c, const tutti__history_agent *a)
 {
     bool down = false;
@@ -97,8 +92,8 @@ static void check_success(tutti__history *c, const tutti__history_agent *a)
         const tutti__history_agent *b = &c->a[i];
 
         if (b != a && b->ended && knows_end(b) && knows_end(a) && b->job == a->job &&
-            b->n_rounds == a->n_rounds && (b->code == 0) != (a->code == 0) &&
-            !may_differ(b->code ? b : a))
+            b->n_rounds == a->n_rounds && (b->code == 0) != (a->code == 0) && a->code != 143 &&
+            b->code != 143 && (a->could_ask || (a->ended_by > 0 && a->ended_by == b->ended_by)))
             tutti__history_broken(c, "a job ended with 0 on one node, and not on another", i);
     }
 }

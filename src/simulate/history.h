@@ -13,9 +13,9 @@
  *   ranks      of a round, and of a generation, are dense and unique
  *   once       no action is repeated: no round, generation, list or end is told twice, or after a later one
  *   newest     rank 0 of a generation has the newest state of its members; with deaths alone, the newest of all that live
- *   success    if the job of a node ends with 0, so does each node that was in it and was not told to end; but a node that was cut off
- *              meanwhile, or lost the coordinator, and reached nobody who knows for long enough to ask, may give up with 3, or by the
- *              deaths of workers that wait, and a signal to another node may end its side with 143 */
+ *   success    if the job of a node ends with 0, so does each node that was in it and was not told to end; but one that was cut off
+ *              meanwhile, or lost the coordinator, and reached nobody who knows for long enough to ask, may end otherwise, and a
+ *              signal to another node may end its side with 143 */
 #ifndef TUTTI_SIMULATE_HISTORY_H
 #define TUTTI_SIMULATE_HISTORY_H
 

@@ -193,7 +193,7 @@ static void on_end(tutti__history *c, tutti__history_agent *a, const tutti__hist
     if (a->ended)
         tutti__history_broken(c, "a node is told twice that the job is over", tutti__history_node_of(c, a));
     a->excluded = m->excluded;
-    a->waited = m->paused;
+    a->ended_by = a->main->host_process;
     end_agent(c, a, m->action.code);
 }
 

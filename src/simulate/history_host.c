@@ -92,7 +92,6 @@ static void act(void *context, const tutti__round_action *a)
     m->first_rank = a->node->first_rank;
     m->node_id = a->node->id;
     c->ended |= h->rounds.state == TUTTI__ROUNDS_ENDED;
-    m->paused = h->rounds.paused;
     m->excluded = a->act == TUTTI__ROUND_END && h->rounds.state != TUTTI__ROUNDS_ENDED;
     if (h->rounds.restarts > c->max_restarts)
         tutti__history_broken(c, "more restarts than allowed", x->host);

@@ -89,7 +89,7 @@ typedef struct tutti__history_message {
     tutti__round_action action;
     tutti__action worker;
     int n_restarts, group_rank, first_rank, node_id, job;
-    bool elastic, excluded, paused;
+    bool elastic, excluded;
     int64_t term;
     int port;
 } tutti__history_message;
@@ -149,13 +149,12 @@ typedef struct tutti__history_agent {
     uint64_t idle_at; /* STOPPING: when its workers have ended */
     bool elastic, finished, failed;
     bool ended, stopped;           /* stopped: told to end, by a signal */
-    int code;                      /* of its end */
+    int code, ended_by;            /* of its end; the process that told it; 0: none */
     uint64_t since_work, whole_at; /* of a plain round */
     bool whole;
     uint64_t tick_at;
     bool killed, gone, excluded;
-    bool waited;       /* when its side ended, for others that might have continued without it */
-    uint64_t in_reach; /* how long it has reached, without a break, one that knows that the job has ended with 0 */
+    uint64_t in_reach; /* how long it has reached, without a break, one that knows how the job has ended */
     bool could_ask;    /* that was long enough once */
     tutti__history_worker w[TUTTI__HISTORY_WORKERS];
 } tutti__history_agent;
