@@ -212,7 +212,8 @@ static tutti_status open_all(tutti_group *group, const int *sockets, double dead
     tutti__queue_set_engine(group->queue, group->engine);
     group->flight.engine = group->engine;
     tutti__engine_observe(group->engine);
-    return TUTTI_OK;
+    return group->engine->ops->measure ? group->engine->ops->measure(group->engine, deadline)
+                                       : TUTTI_OK;
 }
 
 static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info *infos,

@@ -176,6 +176,17 @@ static void use(world *w, int rank, tutti__coll_at at, size_t count, int how)
 
 /* ---- Actions ---------------------------------------------------------------------------------------------------- */
 
+/* A copy of memory to itself, where SRC and DST are the same, is none. */
+static bool is_nothing(const world *w, int rank, const tutti__coll_action *a)
+{
+    int to = a->to.place, from = a->from.place;
+    size_t to_at = a->to.at, from_at = a->from.at;
+
+    resolve(w, &w->nodes[rank], &to, &to_at);
+    resolve(w, &w->nodes[rank], &from, &from_at);
+    return a->kind == TUTTI__COLL_COPY && to == from && to_at == from_at;
+}
+
 static void check_uses(world *w, int rank)
 {
     node *me = &w->nodes[rank];
@@ -189,7 +200,7 @@ static void check_uses(world *w, int rank)
             use(w, rank, a->to, a->count, RECV_INTO);
         } else if (a->kind == TUTTI__COLL_SEND) {
             use(w, rank, a->from, a->count, SEND_FROM);
-        } else {
+        } else if (!is_nothing(w, rank, a)) {
             use(w, rank, a->from, a->count, READ);
             use(w, rank, a->to, a->count, WRITTEN);
         }
@@ -508,5 +519,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),
                                        cmocka_unit_test(test_every_algorithm)};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("comm/rounds", tests, NULL, NULL);
 }

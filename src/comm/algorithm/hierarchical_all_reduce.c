@@ -39,6 +39,14 @@ static tutti_status reduce_shard(const tutti__hierarchy_op *o)
                        .redop = tutti__hierarchy_redop(o),
                        .divisor = (size_t)h->comm->size};
 
+    const tutti__tcp_rounds run = tutti__hierarchy_rounds(o, d.p, d.count);
+
+    if (!tutti__coll_is_direct(run.algorithm)) {
+        sum_part(o, shard);
+        TUTTI_TRY(tutti__tcp_run_rounds(&run));
+        copy_part(o, shard);
+        return TUTTI_OK;
+    }
     if (tutti__tcp_all_reduce_is_small(&d)) {
         sum_part(o, shard);
         TUTTI_TRY(tutti__tcp_all_reduce_small(&d));

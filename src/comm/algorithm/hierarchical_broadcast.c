@@ -20,7 +20,16 @@ static tutti_status move_shard(const tutti__hierarchy_op *o)
     bool sends = h->host_of[root] == h->host_of[h->comm->rank];
     tutti__piece shard = tutti__hierarchy_shard(o);
     size_t chunk = CHUNK_BYTES / o->element, n_chunks = (shard.count + chunk - 1) / chunk;
-    char *p = tutti__hierarchy_piece(o, sends ? h->local_rank_of[root] : o->local_rank, 0);
+    char *p = tutti__hierarchy_piece(o, sends ? h->local_rank_of[root] : o->local_rank, 0),
+         *part_of_p = p + shard.at * o->element;
+    const tutti__tcp_rounds run = tutti__hierarchy_rounds(o, part_of_p, shard.count);
+
+    if (!tutti__coll_is_direct(run.algorithm)) {
+        TUTTI_TRY(tutti__tcp_run_rounds(&run));
+        if (!sends)
+            tutti__hierarchy_copy(o, 0, shard, part_of_p);
+        return TUTTI_OK;
+    }
 
     TUTTI_TRY(tutti__tcp_start(
         h->tcp, &(tutti__schedule){.op = o->op,

@@ -1,6 +1,8 @@
 /* hierarchy.c -- begin and end of an operation on a host; blocks; addresses of buffers.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/hierarchy.h"
 
+#include "comm/algorithm/tcp_algorithms.h"
+
 #include <string.h>
 
 enum { SMALL_BYTES = 8 << 10, LAG_MS = 500 };
@@ -119,10 +121,29 @@ tutti_status tutti__hierarchy_compare_leaders(const tutti__hierarchy_op *o)
 
     if (o->local_rank != 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__tcp_start(
-        h->tcp,
-        &(tutti__schedule){.op = o->op, .first = true, .ranks = h->rail, .n_ranks = h->n_hosts}));
-    return tutti__tcp_finish(h->tcp);
+    return tutti__tcp_barrier(h->tcp, &o->h->tuner, o->op, h->rail, h->n_hosts,
+                              h->host_of[h->comm->rank]);
+}
+
+tutti__tcp_rounds tutti__hierarchy_rounds(const tutti__hierarchy_op *o, char *p, size_t count)
+{
+    tutti__hierarchy *h = o->h;
+    tutti__tcp_rounds run = {.tcp = h->tcp,
+                             .op = o->op,
+                             .first = o->first == 0,
+                             .call = tutti__coll_of(&o->op->signature, h->n_hosts),
+                             .ranks = h->rail,
+                             .me = h->host_of[h->comm->rank],
+                             .src = p,
+                             .dst = p,
+                             .divisor = (size_t)h->comm->size};
+
+    run.call.count = count;
+    run.call.redop = tutti__hierarchy_redop(o);
+    if (tutti__op_traits_of(o->op)->from_root)
+        run.call.root = h->host_of[o->op->signature.root];
+    run.algorithm = tutti__tuner_choose(&h->tuner, &run.call);
+    return run;
 }
 
 /* ---- Arithmetic --------------------------------------------------------------------------------------------------- */

@@ -15,6 +15,8 @@
 #ifndef TUTTI_COMM_ALGORITHM_HIERARCHY_H
 #define TUTTI_COMM_ALGORITHM_HIERARCHY_H
 
+#include "comm/algorithm/tcp_rounds.h"
+#include "comm/algorithm/tuner.h"
 #include "comm/core/reduce.h"
 #include "comm/transport/shared_memory/shm.h"
 #include "comm/transport/tcp/tcp.h"
@@ -22,6 +24,7 @@
 typedef struct tutti__hierarchy {
     tutti__comm *comm; /* of all ranks */
     tutti__tcp *tcp;
+    tutti__tuner tuner;
     tutti__comm *host;            /* this host's ranks */
     tutti__shm *shm;              /* the memory that they share */
     int n_hosts, n_shards;        /* n_shards: the least number of ranks on a host */
@@ -69,6 +72,9 @@ tutti_status tutti__hierarchy_begin(tutti__hierarchy_op *o);
 /* Call them while o->first < o->count. Between the two this host's ranks access each other's buffers. */
 tutti_status tutti__hierarchy_enter_block(tutti__hierarchy_op *o);
 tutti_status tutti__hierarchy_leave_block(tutti__hierarchy_op *o);
+/* Of a call among the ranks that move this shard, one a host: how it runs between the hosts. `p` is this rank's part of the block, in
+ * place. The algorithm is the caller's to run if it is direct. */
+tutti__tcp_rounds tutti__hierarchy_rounds(const tutti__hierarchy_op *o, char *p, size_t count);
 /* The leaders, which are the first ranks of all hosts, compare their calls. */
 tutti_status tutti__hierarchy_compare_leaders(const tutti__hierarchy_op *o);
 /* Extends the deadline for the next stage: missing ranks are blamed first within the hosts, then between them, then by

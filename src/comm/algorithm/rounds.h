@@ -13,7 +13,7 @@
  *
  * What is in a place at the start: SRC: what this rank gives, as the operation says (core/op_kind.h); of a barrier one byte. The
  * others: nothing that may be read. SRC and DST may be the same memory as far as they hold the same piece: all of it in all_reduce, reduce and
- * broadcast, this rank's piece in all_gather, and root's in gather and scatter. Then DST is written only where SRC is no longer needed. Only ranks
+ * broadcast, this rank's piece in all_gather, and root's in gather and scatter. Then DST is written only where SRC is no longer needed, and a COPY of memory to itself is none. Only ranks
  * that take a result have a DST.
  *
  * Types: elements of SRC, DST and HELD are of the call's type. So are those of WORK, except in reductions of 16-bit types (tutti__coll_is_wide), where
@@ -94,6 +94,10 @@ typedef struct tutti__coll_algorithm {
 /* All, in the order of algorithms.def: those of an operation stand together, `direct` first. */
 extern const tutti__coll_algorithm *const tutti__coll_algorithms[];
 extern const size_t tutti__coll_n_algorithms;
+static inline bool tutti__coll_is_direct(const tutti__coll_algorithm *algorithm)
+{
+    return strcmp(algorithm->name, "direct") == 0;
+}
 /* NULL: there is none of that name. */
 const tutti__coll_algorithm *tutti__coll_find(tutti__op_kind op, const char *name);
 /* Whether it can run the call. */

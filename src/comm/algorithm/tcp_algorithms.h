@@ -4,14 +4,20 @@
 #ifndef TUTTI_COMM_ALGORITHM_TCP_ALGORITHMS_H
 #define TUTTI_COMM_ALGORITHM_TCP_ALGORITHMS_H
 
+#include "comm/algorithm/tuner.h"
 #include "comm/core/reduce.h"
 #include "comm/transport/tcp/tcp.h"
 
-/* Any operation but an alloc. */
-tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__operation *op);
+/* Any operation but an alloc, by the algorithm that the tuner chooses. */
+tutti_status tutti__tcp_run(tutti__tcp *tcp, tutti__tuner *tuner, tutti__operation *op);
+/* No rank leaves before all of ranks[0 .. n-1] have arrived; this one is ranks[me]. All compare their calls. */
+tutti_status tutti__tcp_barrier(tutti__tcp *tcp, tutti__tuner *tuner, const tutti__operation *op,
+                                const int *ranks, int n, int me);
+/* At set-up: measures what messages cost between these ranks, all at once, if the tuner needs to know; all get the same numbers, the
+ * largest of any rank. */
+tutti_status tutti__tcp_measure(tutti__tcp *tcp, tutti__tuner *tuner, double deadline);
 
-/* Signatures only: no rank leaves before all have arrived. */
-tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__operation *op);
+/* The transport's own `direct`. */
 tutti_status tutti__tcp_all_reduce(tutti__tcp *tcp, const tutti__operation *op);
 tutti_status tutti__tcp_reduce(tutti__tcp *tcp, const tutti__operation *op);
 tutti_status tutti__tcp_reduce_scatter(tutti__tcp *tcp, const tutti__operation *op);

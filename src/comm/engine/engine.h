@@ -15,6 +15,10 @@ typedef struct tutti__engine tutti__engine;
 /* Functions that may be NULL say what that means. */
 typedef struct tutti__engine_ops {
     const char *name;
+    /* At set-up, after it is observed: measures what its algorithms are chosen by. NULL: nothing. */
+    tutti_status (*measure)(tutti__engine *engine, double deadline);
+    /* How it chooses algorithms. NULL: there is no choice. */
+    struct tutti__tuner *(*tuner)(tutti__engine *engine);
     /* Announces the next operation to the others, without waiting; the caller then does other things while the cache line
      * travels. NULL, or not called: run does it. */
     void (*publish)(tutti__engine *engine, tutti__operation *op);

@@ -31,7 +31,7 @@ static tutti_status alloc(tutti__hierarchy_op *o)
 static tutti_status by_tcp_alone(tutti__hierarchy_op *o)
 {
     TUTTI_TRY(tutti__hierarchy_enter(o)); /* ranks that call something else wait at most there */
-    return tutti__tcp_run(o->h->tcp, o->op);
+    return tutti__tcp_run(o->h->tcp, &o->h->tuner, o->op);
 }
 
 static tutti_status run_op(tutti__hierarchy *h, tutti__operation *op)
@@ -115,6 +115,7 @@ static void close_engine(tutti__engine *engine)
     tutti__hierarchy *h = &e->h;
 
     free_host(h->host, h->shm);
+    tutti__tuner_close(&h->tuner);
     tutti__tcp_free(h->tcp);
     free(h->host_of);
     free(h->local_rank_of);
@@ -127,7 +128,21 @@ static void close_engine(tutti__engine *engine)
     free(e);
 }
 
+static tutti_status measure(tutti__engine *engine, double deadline)
+{
+    tutti__hierarchy *h = &((hierarchical_engine *)engine)->h;
+
+    return tutti__tcp_measure(h->tcp, &h->tuner, deadline);
+}
+
+static tutti__tuner *tuner(tutti__engine *engine)
+{
+    return &((hierarchical_engine *)engine)->h.tuner;
+}
+
 static const tutti__engine_ops HIERARCHICAL = {.name = "shared memory + tcp",
+                                               .measure = measure,
+                                               .tuner = tuner,
                                                .run = run,
                                                .wake = wake,
                                                .see = see,
@@ -233,6 +248,8 @@ tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *c
     if (!h->host_of || !h->local_rank_of || !h->rail || !h->partners || !h->serves ||
         !h->served_by || !h->arrived || !h->buffers)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", comm->size);
+    TUTTI_TRY(
+        tutti__tuner_open(&h->tuner, tutti__comm_chunk_bytes(comm, TUTTI__TUNER_CHUNK_BYTES)));
     number_hosts(h, host_ids, comm->size);
     find_partners(h);
     for (int r = 0; r < comm->size; r++)

@@ -9,6 +9,7 @@
 typedef struct tcp_engine {
     tutti__engine base;
     tutti__tcp *tcp;
+    tutti__tuner tuner;
     tutti__plain_memory memory;
 } tcp_engine;
 
@@ -16,13 +17,26 @@ static tutti_status run(tutti__engine *engine, tutti__operation *op)
 {
     tcp_engine *e = (tcp_engine *)engine;
 
-    if (op->signature.op == TUTTI__OP_ALL_REDUCE && !tutti__op_is_empty(op))
-        tutti__op_in_place(op);
+    const tutti__comm *comm = engine->comm;
+
     if (!tutti__op_allocates(op))
-        return tutti__tcp_run(e->tcp, op);
-    TUTTI_TRY(tutti__tcp_barrier(e->tcp, op));
+        return tutti__tcp_run(e->tcp, &e->tuner, op);
+    TUTTI_TRY(
+        tutti__tcp_barrier(e->tcp, &e->tuner, op, e->tcp->everyone, comm->size, comm->rank));
     /* afterwards ranks agree on whether all have their memory */
     return tutti__plain_alloc(&e->memory, op);
+}
+
+static tutti_status measure(tutti__engine *engine, double deadline)
+{
+    tcp_engine *e = (tcp_engine *)engine;
+
+    return tutti__tcp_measure(e->tcp, &e->tuner, deadline);
+}
+
+static tutti__tuner *tuner(tutti__engine *engine)
+{
+    return &((tcp_engine *)engine)->tuner;
 }
 
 static void wake(tutti__engine *engine, int rank)
@@ -41,12 +55,19 @@ static void close_engine(tutti__engine *engine)
     tcp_engine *e = (tcp_engine *)engine;
 
     tutti__tcp_free(e->tcp);
+    tutti__tuner_close(&e->tuner);
     tutti__plain_destroy(&e->memory);
     free(e);
 }
 
 static const tutti__engine_ops TCP = {
-    .name = "tcp", .run = run, .wake = wake, .release = release, .close = close_engine};
+    .name = "tcp",
+    .measure = measure,
+    .tuner = tuner,
+    .run = run,
+    .wake = wake,
+    .release = release,
+    .close = close_engine};
 
 tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutti__tcp *tcp)
 {
@@ -60,5 +81,6 @@ tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutt
     engine->base = (tutti__engine){&TCP, comm};
     engine->tcp = tcp;
     tutti__plain_init(&engine->memory);
-    return TUTTI_OK;
+    return tutti__tuner_open(&engine->tuner,
+                             tutti__comm_chunk_bytes(comm, TUTTI__TUNER_CHUNK_BYTES));
 }

@@ -10,6 +10,7 @@
 typedef struct tutti__tcp_row {
     struct iovec *out, *in;
     size_t n_out, n_in, capacity;
+    int channel; /* 1 + the first of its channels; 0: not in the schedule */
 } tutti__tcp_row;
 
 /* The progress of a channel in one direction. */

@@ -57,6 +57,10 @@ char *tutti__tcp_scratch(tutti__tcp *tcp, size_t bytes);
 
 /* Call it after finishing the last schedule. Reuses memory for rows, so that it rarely allocates. */
 tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule);
+/* Adds a peer to a running schedule, with n_messages in each row; nothing if it is there. */
+tutti_status tutti__tcp_add_peer(tutti__tcp *tcp, int rank, size_t n_messages);
+/* If all messages to and from the peer that have been added have moved: makes room in their rows for as many again, and returns true. */
+bool tutti__tcp_reuse_row(tutti__tcp *tcp, int rank);
 /* Starts a schedule of all ranks for chunks of an operation, n_messages a row; `first`: the operation's first schedule. */
 tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__operation *op, bool first,
                                   size_t n_messages);

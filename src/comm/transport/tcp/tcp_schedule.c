@@ -16,36 +16,58 @@ static bool reserve(tutti__tcp_row *row, size_t n)
     messages = realloc(row->out, 2 * n * sizeof *messages);
     if (!messages)
         return false;
-    *row = (tutti__tcp_row){.out = messages, .in = messages + n, .capacity = n};
+    *row = (tutti__tcp_row){
+        .out = messages, .in = messages + n, .capacity = n, .channel = row->channel};
     return true;
 }
 
 tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule)
 {
-    const tutti__comm *comm = tcp->comm;
-
+    for (int i = 0; i < tcp->n_channels; i++)
+        tcp->rows[tcp->channels[i].rank].channel = 0;
     tcp->schedule = *schedule;
     tcp->n_channels = 0;
     tcp->used_sockets = schedule->bytes >= MANY_BYTES ? tcp->n_sockets : 1;
-    for (int part = 0; part < tcp->used_sockets; part++)
-        for (int i = 0; i < schedule->n_ranks; i++) {
-            int rank = schedule->ranks[i];
-
-            if (rank == comm->rank)
-                continue;
-            if (!reserve(&tcp->rows[rank], schedule->n_messages))
-                return tutti__comm_fail(tcp->comm, TUTTI_ERR_MEMORY, comm->rank,
-                                        "rank %d has no memory for %zu messages", comm->rank,
-                                        schedule->n_messages);
-            tcp->channels[tcp->n_channels++] =
-                (tutti__channel){.fd = tcp->sockets[part * comm->size + rank],
-                                 .rank = rank,
-                                 .part = part,
-                                 .n_parts = tcp->used_sockets,
-                                 .first = schedule->first,
-                                 .said = schedule->op->signature};
-        }
+    for (int i = 0; i < schedule->n_ranks; i++)
+        if (schedule->ranks[i] != tcp->comm->rank)
+            TUTTI_TRY(tutti__tcp_add_peer(tcp, schedule->ranks[i], schedule->n_messages));
     return TUTTI_OK;
+}
+
+tutti_status tutti__tcp_add_peer(tutti__tcp *tcp, int rank, size_t n_messages)
+{
+    const tutti__comm *comm = tcp->comm;
+    tutti__tcp_row *row = &tcp->rows[rank];
+
+    if (row->channel > 0)
+        return TUTTI_OK;
+    if (!reserve(row, n_messages))
+        return tutti__comm_fail(tcp->comm, TUTTI_ERR_MEMORY, comm->rank,
+                                "rank %d has no memory for %zu messages", comm->rank, n_messages);
+    row->channel = 1 + tcp->n_channels;
+    for (int part = 0; part < tcp->used_sockets; part++)
+        tcp->channels[tcp->n_channels++] =
+            (tutti__channel){.fd = tcp->sockets[part * comm->size + rank],
+                             .rank = rank,
+                             .part = part,
+                             .n_parts = tcp->used_sockets,
+                             .first = tcp->schedule.first,
+                             .said = tcp->schedule.op->signature};
+    return TUTTI_OK;
+}
+
+bool tutti__tcp_reuse_row(tutti__tcp *tcp, int rank)
+{
+    tutti__tcp_row *row = &tcp->rows[rank];
+    tutti__channel *c = &tcp->channels[row->channel - 1];
+
+    for (int part = 0; part < tcp->used_sockets; part++)
+        if (c[part].out.step < row->n_out || c[part].in.step < row->n_in)
+            return false;
+    for (int part = 0; part < tcp->used_sockets; part++)
+        c[part].out.step = c[part].in.step = 0;
+    row->n_out = row->n_in = 0;
+    return true;
 }
 
 tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__operation *op, bool first,

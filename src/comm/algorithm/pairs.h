@@ -1,0 +1,50 @@
+/* pairs.h -- any number of ranks made a power of two: the extra ones give their data to a neighbour first.   SPDX-License-Identifier: MIT
+ *
+ * The first ranks form pairs, of which one takes part and the other gives and gets: the odd one takes part, but of root's pair root.
+ * Those that take part are numbered in the order of their ranks.
+ *
+ *     ranks    0 1   2 3   4  5  6       numbers  0 (of 1), 1 (of 3), 2 (of 4), 3 (of 5) ... */
+#ifndef TUTTI_COMM_ALGORITHM_PAIRS_H
+#define TUTTI_COMM_ALGORITHM_PAIRS_H
+
+#include "comm/algorithm/rounds.h"
+
+static inline int tutti__pairs(const tutti__coll *call)
+{
+    return call->size - (1 << tutti__coll_log_down((size_t)call->size));
+}
+/* How many take part. */
+static inline int tutti__pairs_numbers(const tutti__coll *call)
+{
+    return call->size - tutti__pairs(call);
+}
+static inline int tutti__pairs_number(const tutti__coll *call, int rank)
+{
+    int pairs = tutti__pairs(call);
+
+    return rank < 2 * pairs ? rank / 2 : rank - pairs;
+}
+static inline int tutti__pairs_rank(const tutti__coll *call, int number)
+{
+    int pairs = tutti__pairs(call);
+
+    return number >= pairs ? number + pairs : 2 * number + (2 * number != call->root);
+}
+/* The other of the pair; -1: the rank is in none. */
+static inline int tutti__pairs_other(const tutti__coll *call, int rank)
+{
+    return rank < 2 * tutti__pairs(call) ? rank ^ 1 : -1;
+}
+static inline bool tutti__pairs_takes_part(const tutti__coll *call, int rank)
+{
+    return tutti__pairs_rank(call, tutti__pairs_number(call, rank)) == rank;
+}
+/* The first rank whose data number `number` represents; with the count of numbers, the count of ranks. */
+static inline int tutti__pairs_first(const tutti__coll *call, int number)
+{
+    int pairs = tutti__pairs(call);
+
+    return number < pairs ? 2 * number : number + pairs;
+}
+
+#endif

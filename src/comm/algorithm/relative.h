@@ -1,0 +1,34 @@
+/* relative.h -- ranks counted from root, as trees number them, and their pieces.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_ALGORITHM_RELATIVE_H
+#define TUTTI_COMM_ALGORITHM_RELATIVE_H
+
+#include "comm/algorithm/rounds.h"
+
+/* 0: root. */
+static inline int tutti__relative(const tutti__coll *call, int rank)
+{
+    return (rank + call->size - call->root) % call->size;
+}
+static inline int tutti__relative_rank(const tutti__coll *call, int number)
+{
+    return (number + call->root) % call->size;
+}
+/* In a binomial tree a number's subtree: it and those after it, as many as its lowest bit says, of root all. */
+static inline int tutti__relative_subtree(const tutti__coll *call, int number)
+{
+    int low = number > 0 ? number & -number : call->size;
+
+    return low < call->size - number ? low : call->size - number;
+}
+/* The pieces of numbers [first, first + n) in a buffer that holds all by rank: at most two runs of consecutive ranks; *second may be empty. */
+static inline tutti__piece tutti__relative_pieces(const tutti__coll *call, int first, int n,
+                                                  tutti__piece *second)
+{
+    int rank = tutti__relative_rank(call, first),
+        until_end = n < call->size - rank ? n : call->size - rank;
+
+    *second = (tutti__piece){0, (size_t)(n - until_end) * call->count};
+    return (tutti__piece){(size_t)rank * call->count, (size_t)until_end * call->count};
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* rounds_act.c -- the local actions of rounds, on memory.   SPDX-License-Identifier: MIT
+ *
+ * Where types differ, elements are converted in tiles that stay in the first-level cache. */
+#include "comm/algorithm/rounds_act.h"
+
+#include "base/half.h"
+#include "comm/core/reduce.h"
+
+enum { TILE = 512 };
+
+TUTTI__CLONES static void coll_widen(bool bf16, float *to, const uint16_t *from, size_t n)
+{
+    for (size_t i = 0; bf16 && i < n; i++)
+        to[i] = tutti__f32_of_bf16(from[i]);
+    for (size_t i = 0; !bf16 && i < n; i++)
+        to[i] = tutti__f32_of_f16(from[i]);
+}
+
+TUTTI__CLONES static void coll_round(bool bf16, uint16_t *to, const float *from, float divisor,
+                                     size_t n)
+{
+    for (size_t i = 0; bf16 && i < n; i++)
+        to[i] = tutti__bf16_of_f32(from[i] / divisor);
+    for (size_t i = 0; !bf16 && i < n; i++)
+        to[i] = tutti__f16_of_f32(from[i] / divisor);
+}
+
+/* The partial results of an average are sums. */
+static tutti_redop partial(tutti_redop redop)
+{
+    return redop == TUTTI_AVG ? TUTTI_SUM : redop;
+}
+
+static void reduce(const tutti__coll *call, tutti_dtype dtype, bool left, void *to,
+                   const void *from, size_t n)
+{
+    const void *src[] = {left ? from : to, left ? to : from};
+
+    tutti__reduce(dtype, partial(call->redop), &to, 1, src, 2, n);
+}
+
+static void finish(const tutti__coll *call, const tutti__coll_memory *memory, char *to,
+                   const char *from, size_t n)
+{
+    const void *src = from;
+
+    if (tutti__coll_is_wide(call))
+        coll_round(call->dtype == TUTTI_BF16, (uint16_t *)(void *)to, src,
+                   call->redop == TUTTI_AVG ? (float)memory->divisor : 1.0f, n);
+    else if (call->redop == TUTTI_AVG)
+        tutti__average(call->dtype, memory->divisor, to, &src, 1, n);
+    else if (to != from)
+        memcpy(to, from, n * tutti__element(call->dtype));
+}
+
+/* Copies or reduces elements of 16 bits into WORK's of F32. */
+static void widen(const tutti__coll *call, tutti__coll_kind kind, float *to, const uint16_t *from,
+                  size_t n)
+{
+    float tile[TILE];
+
+    if (kind == TUTTI__COLL_COPY) {
+        coll_widen(call->dtype == TUTTI_BF16, to, from, n);
+        return;
+    }
+    for (size_t at = 0, part; at < n; at += part) {
+        part = n - at < TILE ? n - at : TILE;
+        coll_widen(call->dtype == TUTTI_BF16, tile, from + at, part);
+        reduce(call, TUTTI_F32, kind == TUTTI__COLL_REDUCE_LEFT, to + at, tile, part);
+    }
+}
+
+void tutti__coll_act(const tutti__coll *call, const tutti__coll_memory *memory,
+                     const tutti__coll_action *action)
+{
+    char *to = tutti__coll_address(call, memory, action->to);
+    const char *from = tutti__coll_address(call, memory, action->from);
+    bool wide = tutti__coll_is_wide(call) && action->to.place == TUTTI__COLL_WORK;
+
+    if (action->kind == TUTTI__COLL_FINISH)
+        finish(call, memory, to, from, action->count);
+    else if (wide && action->from.place != TUTTI__COLL_WORK)
+        widen(call, action->kind, (float *)(void *)to, (const uint16_t *)(const void *)from,
+              action->count);
+    else if (action->kind != TUTTI__COLL_COPY)
+        reduce(call, wide ? TUTTI_F32 : call->dtype, action->kind == TUTTI__COLL_REDUCE_LEFT, to,
+               from, action->count);
+    else if (to != from)
+        memcpy(to, from, action->count * tutti__coll_element(call, action->to.place));
+}

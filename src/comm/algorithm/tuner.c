@@ -1,0 +1,324 @@
+/* tuner.c -- which algorithm runs a call.   SPDX-License-Identifier: MIT */
+#include "comm/algorithm/tuner.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+
+enum { LINE = 256, FILE_BYTES = 1 << 20 };
+
+/* ---- Names --------------------------------------------------------------------------------------------------------- */
+
+static tutti__op_kind op_of(const char *name)
+{
+    for (size_t i = 0; i < tutti__coll_n_algorithms; i++)
+        if (strcmp(tutti__op_name(tutti__coll_algorithms[i]->op), name) == 0)
+            return tutti__coll_algorithms[i]->op;
+    return TUTTI__N_OPS;
+}
+
+/* "direct, ring" of an operation; of TUTTI__N_OPS the operations. */
+static void list_names(tutti__op_kind op, char *text, size_t capacity)
+{
+    size_t used = 0;
+
+    *text = '\0';
+    for (size_t i = 0; i < tutti__coll_n_algorithms && used < capacity; i++) {
+        const tutti__coll_algorithm *a = tutti__coll_algorithms[i];
+        bool first = i == 0 || tutti__coll_algorithms[i - 1]->op != a->op;
+
+        if (op == TUTTI__N_OPS ? !first : a->op != op)
+            continue;
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "",
+                                 op == TUTTI__N_OPS ? tutti__op_name(a->op) : a->name);
+    }
+}
+
+/* `where`: the variable, or the file's line. */
+static tutti_status find(const char *where, const char *op, const char *name,
+                         const tutti__coll_algorithm **algorithm_p)
+{
+    char names[512];
+    tutti__op_kind kind = op_of(op);
+
+    list_names(kind, names, sizeof names);
+    if (kind == TUTTI__N_OPS)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: \"%s\" is no operation with algorithms; these are: %s",
+                           where, op, names);
+    *algorithm_p = tutti__coll_find(kind, name);
+    return *algorithm_p ? TUTTI_OK
+                        : tutti__fail(TUTTI_ERR_ARG, "%s: %s has no algorithm \"%s\", but: %s",
+                                      where, op, name, names);
+}
+
+tutti_status tutti__tuner_force(tutti__tuner *tuner, tutti__op_kind op, const char *name)
+{
+    const tutti__coll_algorithm *algorithm = NULL;
+
+    if (name)
+        TUTTI_TRY(find("algorithm", tutti__op_name(op), name, &algorithm));
+    tuner->forced[op] = algorithm;
+    return TUTTI_OK;
+}
+
+/* all_reduce:ring,broadcast:binomial */
+static tutti_status read_forced(tutti__tuner *tuner, const char *text)
+{
+    while (*text) {
+        size_t n = strcspn(text, ",");
+        char item[LINE], *colon;
+        const tutti__coll_algorithm *algorithm;
+
+        if (n >= sizeof item)
+            return tutti__fail(TUTTI_ERR_ARG, "TUTTI_ALGORITHM: \"%.40s...\" is too long", text);
+        memcpy(item, text, n);
+        item[n] = '\0';
+        text += n + (text[n] == ',');
+        colon = strchr(item, ':');
+        if (!colon)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "TUTTI_ALGORITHM: \"%s\", expected OPERATION:ALGORITHM, as in "
+                               "all_reduce:ring,broadcast:binomial",
+                               item);
+        *colon = '\0';
+        TUTTI_TRY(find("TUTTI_ALGORITHM", item, colon + 1, &algorithm));
+        tuner->forced[algorithm->op] = algorithm;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- The file ------------------------------------------------------------------------------------------------------ */
+
+static tutti_status add_rule(tutti__tuner *tuner, const tutti__tuner_rule *rule)
+{
+    tutti__tuner_rule *rules = realloc(tuner->rules, (tuner->n_rules + 1) * sizeof *rules);
+
+    if (!rules)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a tuner file of %zu lines",
+                           tuner->n_rules);
+    tuner->rules = rules;
+    rules[tuner->n_rules++] = *rule;
+    return TUTTI_OK;
+}
+
+void tutti__tuner_set_links(tutti__tuner *tuner, const uint64_t values[4])
+{
+    for (int i = 0; i <= TUTTI__COLL_LEVELS; i++)
+        tuner->links.level[i] = (tutti__coll_link){values[0], values[1], values[2]};
+    tuner->links.reduce_ps = values[3];
+    memset(tuner->chosen, 0, sizeof tuner->chosen);
+    tuner->has_links = true;
+}
+
+/* "all_reduce 16 4096 ring", "links 20000 3000 400 100", a comment, or nothing. */
+static tutti_status read_line(tutti__tuner *tuner, const char *where, const char *line)
+{
+    char op[64], name[64];
+    unsigned long long v[4];
+    int ranks;
+    tutti__tuner_rule rule;
+
+    while (isspace((unsigned char)*line))
+        line++;
+    if (!*line || *line == '#')
+        return TUTTI_OK;
+    if (sscanf(line, "links %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3]) == 4 &&
+        v[0] < 1000000000000 && v[1] < 1000000000000 && v[2] < 1000000000 && v[3] < 1000000000) {
+        tutti__tuner_set_links(tuner, (uint64_t[]){v[0], v[1], v[2], v[3]});
+        return TUTTI_OK;
+    }
+    if (sscanf(line, "%63s %d %llu %63s", op, &ranks, &v[0], name) != 4 || ranks < 2)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: \"%.60s\", expected OPERATION RANKS BYTES ALGORITHM, or links "
+                           "LATENCY_NS MESSAGE_NS BYTE_PS REDUCE_PS",
+                           where, line);
+    rule = (tutti__tuner_rule){.ranks = ranks, .bytes = v[0]};
+    TUTTI_TRY(find(where, op, name, &rule.algorithm));
+    return add_rule(tuner, &rule);
+}
+
+/* All of it, which the caller frees; NULL if no file is named. */
+static tutti_status read_text(char **text_p)
+{
+    const char *path = tutti__env_text(TUTTI__ENV_TUNER_FILE);
+    FILE *file;
+    size_t n;
+
+    *text_p = NULL;
+    if (!*path)
+        return TUTTI_OK;
+    file = fopen(path, "re");
+    if (!file)
+        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TUNER_FILE: %s: %s", path, strerror(errno));
+    *text_p = malloc(FILE_BYTES + 1);
+    n = *text_p ? fread(*text_p, 1, FILE_BYTES, file) : 0;
+    if (*text_p)
+        (*text_p)[n] = '\0';
+    fclose(file);
+    if (!*text_p)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
+    if (n < FILE_BYTES && strlen(*text_p) == n)
+        return TUTTI_OK;
+    free(*text_p);
+    *text_p = NULL;
+    return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TUNER_FILE: %s is no text of less than %d bytes", path,
+                       FILE_BYTES);
+}
+
+static tutti_status read_file(tutti__tuner *tuner)
+{
+    char *text, *rest;
+    tutti_status status = read_text(&text);
+    int number = 0;
+
+    rest = text;
+    while (status == TUTTI_OK && rest && *rest) {
+        char *line = rest, where[LINE];
+
+        rest += strcspn(rest, "\n");
+        if (*rest)
+            *rest++ = '\0';
+        snprintf(where, sizeof where, "%.200s:%d", tutti__env_text(TUTTI__ENV_TUNER_FILE),
+                 ++number);
+        status = read_line(tuner, where, line);
+    }
+    free(text);
+    return status;
+}
+
+tutti_status tutti__tuner_open(tutti__tuner *tuner, size_t chunk_bytes)
+{
+    tutti_status status;
+
+    *tuner = (tutti__tuner){.chunk_bytes = chunk_bytes};
+    status = read_forced(tuner, tutti__env_text(TUTTI__ENV_ALGORITHM));
+    if (status == TUTTI_OK)
+        status = read_file(tuner);
+    if (status != TUTTI_OK)
+        tutti__tuner_close(tuner);
+    return status;
+}
+
+void tutti__tuner_close(tutti__tuner *tuner)
+{
+    free(tuner->rules);
+    tuner->rules = NULL;
+    tuner->n_rules = 0;
+}
+
+tutti_status tutti__tuner_digest(uint64_t *digest_p)
+{
+    const char *forced = tutti__env_text(TUTTI__ENV_ALGORITHM);
+    tutti__tuner tuner;
+    char *text;
+
+    *digest_p = 0;
+    TUTTI_TRY(tutti__tuner_open(&tuner, 1)); /* refuses what is wrong */
+    tutti__tuner_close(&tuner);
+    TUTTI_TRY(read_text(&text));
+    if (*forced)
+        *digest_p = tutti__hash64(forced, strlen(forced));
+    if (text)
+        *digest_p = *digest_p * 31 + tutti__hash64(text, strlen(text));
+    free(text);
+    return TUTTI_OK;
+}
+
+/* ---- Choosing ------------------------------------------------------------------------------------------------------ */
+
+tutti__coll tutti__coll_of(const tutti__signature *signature, int size)
+{
+    const tutti__op_traits *t = &tutti__op_table[signature->op];
+    tutti__coll call = {.op = (tutti__op_kind)signature->op,
+                        .dtype = (tutti_dtype)signature->dtype,
+                        .redop = (tutti_redop)signature->redop,
+                        .size = size,
+                        .root = t->from_root || t->to_root ? (int)signature->root : 0,
+                        .count = (size_t)signature->count,
+                        .chunk = 1};
+
+    if (call.op == TUTTI__OP_BARRIER) {
+        call.dtype = TUTTI_U8;
+        call.count = 1;
+    }
+    return call;
+}
+
+uint64_t tutti__coll_bytes(const tutti__coll *call)
+{
+    const tutti__op_traits *t = &tutti__op_table[call->op];
+
+    if (call->op == TUTTI__OP_BARRIER)
+        return 0;
+    return (uint64_t)call->count * tutti__element(call->dtype) *
+           (t->scatters || t->gathers ? (uint64_t)call->size : 1);
+}
+
+/* The line with the fewest bytes that are enough, or else with the most; NULL: none for groups of this size. */
+static const tutti__coll_algorithm *by_rules(const tutti__tuner *tuner, const tutti__coll *call)
+{
+    const tutti__tuner_rule *best = NULL;
+    uint64_t bytes = tutti__coll_bytes(call);
+
+    for (size_t i = 0; i < tuner->n_rules; i++) {
+        const tutti__tuner_rule *rule = &tuner->rules[i];
+        bool enough = rule->bytes >= bytes;
+
+        if (rule->algorithm->op != call->op || rule->ranks != call->size)
+            continue;
+        if (!best || (enough && (best->bytes < bytes || rule->bytes < best->bytes)) ||
+            (!enough && best->bytes < bytes && rule->bytes > best->bytes))
+            best = rule;
+    }
+    return best ? best->algorithm : NULL;
+}
+
+/* The least estimate. */
+static const tutti__coll_algorithm *estimate_all(const tutti__tuner *tuner, const tutti__coll *call)
+{
+    const tutti__coll_algorithm *best = NULL;
+    uint64_t least = UINT64_MAX;
+
+    for (size_t i = 0; i < tutti__coll_n_algorithms; i++) {
+        const tutti__coll_algorithm *a = tutti__coll_algorithms[i];
+        uint64_t ns = tutti__coll_fits(a, call) ? tutti__coll_estimate(a, call, &tuner->links)
+                                                : UINT64_MAX;
+
+        if (ns < least) {
+            least = ns;
+            best = a;
+        }
+    }
+    return best;
+}
+
+/* Calls of a class (a power of two of bytes) have that of the first of them: ranks make the same calls, so it is the same on all. */
+static const tutti__coll_algorithm *by_estimate(tutti__tuner *tuner, const tutti__coll *call)
+{
+    size_t k = tutti__coll_log_up(tutti__coll_bytes(call) + 1), wide = tutti__coll_is_wide(call);
+    tutti__coll any_root = *call;
+
+    k = k < TUTTI__TUNER_SIZES ? k : TUTTI__TUNER_SIZES - 1;
+    any_root.root = 0;
+    if (tuner->chosen[call->op][wide][k].ranks != call->size) {
+        tuner->chosen[call->op][wide][k].algorithm = estimate_all(tuner, &any_root);
+        tuner->chosen[call->op][wide][k].ranks = call->size;
+    }
+    return tuner->chosen[call->op][wide][k].algorithm;
+}
+
+const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__coll *call)
+{
+    const tutti__coll_algorithm *direct = tutti__coll_find(call->op, "direct"),
+                                *chosen = tuner->forced[call->op];
+    size_t element = tutti__coll_element(call, TUTTI__COLL_WORK);
+
+    call->chunk = tuner->chunk_bytes > element ? tuner->chunk_bytes / element : 1;
+    if (!direct)
+        return NULL;
+    if (!chosen)
+        chosen = by_rules(tuner, call);
+    if (!chosen && call->size > TUTTI__TUNER_DIRECT && tuner->has_links)
+        chosen = by_estimate(tuner, call);
+    return chosen && tutti__coll_fits(chosen, call) ? chosen : direct;
+}

@@ -1,0 +1,51 @@
+/* tuner.h -- which algorithm runs a call.   SPDX-License-Identifier: MIT
+ *
+ * In this order: what TUTTI_ALGORITHM names for the operation; a line of TUTTI_TUNER_FILE; in groups of up to TUTTI__TUNER_DIRECT ranks
+ * `direct`; else the least estimate (tutti__coll_estimate) from the links, which the file gives or ranks have measured at set-up. All ranks
+ * have the same of each, and compute in integers, so all choose alike without a word. */
+#ifndef TUTTI_COMM_ALGORITHM_TUNER_H
+#define TUTTI_COMM_ALGORITHM_TUNER_H
+
+#include "comm/algorithm/rounds.h"
+
+enum { TUTTI__TUNER_CHUNK_BYTES = 128 << 10, TUTTI__TUNER_DIRECT = 8, TUTTI__TUNER_SIZES = 48 };
+
+/* A line of the file: in groups of `ranks`, calls of up to so many bytes (tutti__coll_bytes). */
+typedef struct tutti__tuner_rule {
+    const tutti__coll_algorithm *algorithm;
+    int ranks;
+    uint64_t bytes;
+} tutti__tuner_rule;
+
+typedef struct tutti__tuner {
+    const tutti__coll_algorithm *forced[TUTTI__N_OPS]; /* NULL: none */
+    tutti__tuner_rule *rules;
+    size_t n_rules;
+    bool has_links; /* else only `direct` is chosen without being asked for */
+    tutti__coll_links links;
+    size_t chunk_bytes;
+    /* What has been estimated, by operation, wide or not, and power of two of bytes. */
+    struct {
+        const tutti__coll_algorithm *algorithm;
+        int ranks;
+    } chosen[TUTTI__N_OPS][2][TUTTI__TUNER_SIZES];
+} tutti__tuner;
+
+/* Reads both variables. ARG: a name that is not in the table, with those that are, or a file that cannot be read, or its line. */
+tutti_status tutti__tuner_open(tutti__tuner *tuner, size_t chunk_bytes);
+void tutti__tuner_close(tutti__tuner *tuner);
+/* Latency and message (ns), byte and reduced byte (ps), between any two ranks. */
+void tutti__tuner_set_links(tutti__tuner *tuner, const uint64_t values[4]);
+/* What ranks must have alike: a hash of both texts. */
+tutti_status tutti__tuner_digest(uint64_t *digest_p);
+/* Forces it by name, for operations that have algorithms; NULL: no longer. ARG as above. */
+tutti_status tutti__tuner_force(tutti__tuner *tuner, tutti__op_kind op, const char *name);
+
+/* Bytes of a call's larger buffer, as `tutti bench` counts them. */
+uint64_t tutti__coll_bytes(const tutti__coll *call);
+/* The call's algorithm, `direct` where nothing else fits; NULL: the operation has none in the table. Sets call->chunk. */
+const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__coll *call);
+/* The call of an operation among `size` ranks; chunk is not set. */
+tutti__coll tutti__coll_of(const tutti__signature *signature, int size);
+
+#endif
