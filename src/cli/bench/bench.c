@@ -285,45 +285,6 @@ static tutti_status read_number(const line *l, flag_id id, int64_t low, int64_t 
     return TUTTI_OK;
 }
 
-/* One size, or "8-1M": doubling from the first to the second. */
-static tutti_status add_sizes(tutti__bench *b, const char *text, size_t length)
-{
-    size_t first = strcspn(text, "-");
-    int64_t low, high;
-
-    first = first < length ? first : length;
-    if (!tutti__parse_size(text, first, &low) ||
-        (first < length && !tutti__parse_size(text + first + 1, length - first - 1, &high)))
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "
-            "such as 4,4K,1M,25M or 8-128M; tutti bench barrier measures a call without data",
-            length < 60 ? (int)length : 60, text);
-    if (first == length)
-        high = low;
-    if (high < low)
-        return tutti__fail(TUTTI_ERR_ARG, "--sizes: %.*s ends below where it begins",
-                           length < 60 ? (int)length : 60, text);
-    for (; low <= high; low *= 2) {
-        if (b->n_sizes == TUTTI__BENCH_SIZES)
-            return tutti__fail(TUTTI_ERR_ARG, "--sizes has more than %d sizes", TUTTI__BENCH_SIZES);
-        b->sizes[b->n_sizes++] = low;
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status read_sizes(const char *text, tutti__bench *b)
-{
-    for (const char *next = text;; next++) {
-        size_t length = strcspn(next, ",");
-
-        TUTTI_TRY(add_sizes(b, next, length));
-        next += length;
-        if (!*next)
-            return TUTTI_OK;
-    }
-}
-
 static tutti_status read_kind(const char *text, tutti__bench *b)
 {
     const char *names[TUTTI__COUNT_OF(benchmarks)];
@@ -504,7 +465,8 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
     TUTTI_TRY(check_uses(l, b, traits));
     if (l->of[N])
         TUTTI_TRY(tutti__nproc_parse(l->of[N], n_p));
-    TUTTI_TRY(read_sizes(b->kind == TUTTI__OP_BARRIER ? "1" : sizes, b));
+    TUTTI_TRY(tutti__sizes_read(&b->sizes, "--sizes", b->kind == TUTTI__OP_BARRIER ? "1" : sizes,
+                                "tutti bench barrier measures a call without data"));
     TUTTI_TRY(read_choice(l, DTYPE, dtype_names, TUTTI__COUNT_OF(dtype_names), &dtype));
     TUTTI_TRY(read_choice(l, OP, redop_names, TUTTI__COUNT_OF(redop_names), &redop));
     TUTTI_TRY(read_choice(l, MEMORY, memory_names, TUTTI__COUNT_OF(memory_names), &memory));

@@ -3,6 +3,7 @@
 #define TUTTI_CLI_BENCH_H
 
 #include "base/terminal.h"
+#include "cli/sizes.h"
 #include "comm/comm.h"
 #include "comm/core/operation.h"
 #include "device/cpu/peak.h"
@@ -11,7 +12,7 @@
 
 #include <stdio.h>
 
-enum { TUTTI__BENCH_SIZES = 64, TUTTI__BENCH_WORKERS = 16 };
+enum { TUTTI__BENCH_WORKERS = 16 };
 
 /* Options of `tutti bench loader`. */
 typedef struct tutti__bench_data {
@@ -38,8 +39,7 @@ typedef struct tutti__bench {
     int root;                          /* if the collective has one */
     int64_t in_flight;                 /* asynchronous calls in flight; 0: synchronous calls */
     int64_t iterations, warmup;        /* iterations 0: chosen by size and time */
-    int64_t sizes[TUTTI__BENCH_SIZES]; /* bytes */
-    size_t n_sizes;
+    tutti__sizes sizes;
     tutti__bench_data data; /* of the loader, which of the above uses only `run` and `backend` */
     tutti__train_config config; /* of steps, which also use `iterations` and `warmup` */
     tutti__parts parts;         /* of config */

@@ -376,8 +376,8 @@ static tutti_status take_memory(stand *s)
     s->works = calloc((size_t)s->flights, sizeof *s->works);
     if (!s->src_counts || !s->dst_counts || !s->works)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", s->size);
-    for (size_t i = 0; i < s->bench->n_sizes; i++) {
-        size_t bytes = count_for(s, s->bench->sizes[i]) * s->element;
+    for (size_t i = 0; i < s->bench->sizes.n; i++) {
+        size_t bytes = count_for(s, s->bench->sizes.bytes[i]) * s->element;
 
         s->room = bytes > s->room ? bytes : s->room;
     }
@@ -395,8 +395,8 @@ static tutti_status run(stand *s, int64_t *wrong_p)
 
     tutti__bench_table_head(s->table);
     status = take_memory(s);
-    for (size_t i = 0; i < s->bench->n_sizes && status == TUTTI_OK; i++)
-        status = measure(s, s->bench->sizes[i], wrong_p);
+    for (size_t i = 0; i < s->bench->sizes.n && status == TUTTI_OK; i++)
+        status = measure(s, s->bench->sizes.bytes[i], wrong_p);
     return status;
 }
 

@@ -112,15 +112,15 @@ static tutti_status run(stand *s, int64_t *wrong_p)
     tutti_status status = TUTTI_OK;
     size_t room = 0;
 
-    for (size_t i = 0; i < b->n_sizes; i++) {
-        size_t bytes = count_for(s, b->sizes[i]) * s->element;
+    for (size_t i = 0; i < b->sizes.n; i++) {
+        size_t bytes = count_for(s, b->sizes.bytes[i]) * s->element;
 
         room = bytes > room ? bytes : room;
     }
     TUTTI_TRY(tutti__bench_alloc(b, s->group, room, &s->src));
     TUTTI_TRY(tutti__bench_alloc(b, s->group, room, &s->dst));
-    for (size_t i = 0; i < b->n_sizes && status == TUTTI_OK; i++) {
-        size_t count = count_for(s, b->sizes[i]);
+    for (size_t i = 0; i < b->sizes.n && status == TUTTI_OK; i++) {
+        size_t count = count_for(s, b->sizes.bytes[i]);
         tutti__bench_row row = {.bytes = count * s->element,
                                 .count = count,
                                 .root = -1,

@@ -50,7 +50,7 @@ typedef struct tutti__round_node {
     bool apart;       /* it disconnected because it did not hear from us, and is alive */
     int n_refused;    /* of its workers in the round */
     bool excluded;    /* it is not told yet */
-    char misfit[256]; /* why the last of them was refused, or it is excluded */
+    char misfit[512]; /* why the last of them was refused, or it is excluded */
     int id;           /* of its stay in a round, unique */
     int first_rank;   /* in the round */
     int group_rank;   /* its number in the last round it was in; -1: none */
@@ -142,6 +142,7 @@ typedef struct tutti__rounds {
     bool inherited; /* another node coordinated this round before */
     /* the list of nodes; the last version that all of them know */
     tutti__roster roster, confirmed;
+    int64_t least_version; /* of lists that nodes have which came back: ours must be newer */
     bool list_changed;
     bool recount, suffices; /* whether the connected nodes suffice to continue; recount: find out */
     bool succeeds;          /* the list is still that of the coordinator before */

@@ -58,11 +58,11 @@ static void resume_round(tutti__rounds *r, const tutti__round_node *n)
     tutti__round_hold(r, HOLD_S);
 }
 
-/* It has workers of an elastic round, and has lost its connection or its coordinator. `lists`: it has the list of nodes. Without
+/* It has workers of an elastic round, and has lost its connection or its coordinator. list: of nodes, that it has. Without
  * one, which it got no more, it does not know whether others continue: it may find them if it begins again. */
-static void resume(tutti__rounds *r, tutti__round_node *n, bool lists)
+static void resume(tutti__rounds *r, tutti__round_node *n, const tutti__roster *list)
 {
-    if (!r->began && (lists || r->succeeds || n->says.n_nodes > TUTTI__ROSTER_MAX))
+    if (!r->began && (list || r->succeeds || n->says.n_nodes > TUTTI__ROSTER_MAX))
         resume_round(r, n);
     if (r->state != TUTTI__ROUNDS_RUNNING || r->number != n->says.rounds - 1 ||
         !tutti__rounds_is_elastic(r)) {
@@ -79,6 +79,7 @@ static void resume(tutti__rounds *r, tutti__round_node *n, bool lists)
     n->id = n->says.id;
     r->last_id = n->id > r->last_id ? n->id : r->last_id;
     tutti__round_enter(r, n);
+    tutti__round_note_list(r, n, list);
     n->here = false;
     tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_WELCOME, .node = n});
     if (r->survivors > 0 && tutti__round_count(r) >= r->survivors)
@@ -109,7 +110,7 @@ bool tutti__rounds_joined(tutti__rounds *r, uint64_t now_ms, tutti__round_node *
     if (!r->began)
         learn(r, says);
     if (says->running)
-        resume(r, n, says->roster != NULL);
+        resume(r, n, says->roster);
     return true;
 }
 
@@ -156,8 +157,7 @@ static void lose_elastic(tutti__rounds *r, const tutti__round_node *n, bool ende
                          n->apart ? "it no longer hears from this node" : why,
                          tutti__round_may_continue(r) ? "; the others continue" : "");
     tell_of_min(r);
-    tutti__round_consider_pause(r);
-    tutti__generations_node_lost(&r->generations, r->now, n->id);
+    tutti__round_continue_without(r, n->id);
 }
 
 void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, bool ended,

@@ -42,12 +42,16 @@ void tutti__round_succeed(tutti__rounds *r);
 bool tutti__round_may_continue(tutti__rounds *r);
 /* Pauses the round, or continues it. */
 void tutti__round_consider_pause(tutti__rounds *r);
+/* A node of the round is lost, with its workers; the others continue, or pause. */
+void tutti__round_continue_without(tutti__rounds *r, int id);
 /* After too long a pause: the other nodes may have continued elsewhere, and ended the job. */
 void tutti__round_consider_giving_up(tutti__rounds *r);
 /* Excludes the nodes that cannot reach another (act_on_worker). */
 void tutti__round_exclude(tutti__rounds *r);
 /* Sends the list to nodes that do not have it. */
 void tutti__round_spread_list(tutti__rounds *r);
+/* A node comes back with a list: it may lack the newest, which it then gets, and it gets none that is older than its own. */
+void tutti__round_note_list(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs);
 /* Whether this coordinator must not take the node back: the node knows of our successor, or precedes us in the list, and
  * neither side has continued yet. Then it was told. */
 bool tutti__round_redirects(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs);

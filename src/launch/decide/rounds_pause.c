@@ -120,7 +120,7 @@ static void go_on(tutti__rounds *r)
                 r->generations.deaths += r->roster.list[i].workers;
         confirm(r);
         r->roster.term++;
-        r->roster.version = 0;
+        r->roster.version = r->least_version = 0;
         r->list_changed = true;
         tell_succession(r);
     } else {
@@ -168,6 +168,14 @@ void tutti__round_consider_pause(tutti__rounds *r)
     }
 }
 
+/* If too few are left to continue, nothing may begin without its workers; else nothing may begin with them. */
+void tutti__round_continue_without(tutti__rounds *r, int id)
+{
+    if (!tutti__round_may_continue(r))
+        tutti__round_consider_pause(r);
+    tutti__generations_node_lost(&r->generations, r->now, id);
+}
+
 void tutti__round_consider_giving_up(tutti__rounds *r)
 {
     const double limit_s = tutti__or(r->opts.join_timeout_s, 600);
@@ -194,7 +202,7 @@ void tutti__round_exclude(tutti__rounds *r)
             tutti__rounds_is_dead(r, n->id);
             n->joined = n->in_round = false;
             n->refused = r->list_changed = true;
-            tutti__generations_node_lost(&r->generations, r->now, n->id);
+            tutti__round_continue_without(r, n->id);
         }
 }
 
@@ -206,7 +214,7 @@ static void make_list(tutti__rounds *r)
     tutti__roster *l = &r->roster;
     int n = count_here(r), at;
 
-    l->version++;
+    l->version = (r->least_version > l->version ? r->least_version : l->version) + 1;
     l->n = 0;
     for (tutti__round_node *o = r->nodes; o; o = o->next) {
         if (!o->in_round || !o->here)
@@ -235,37 +243,57 @@ void tutti__rounds_acked(tutti__round_node *n, int64_t version)
     n->acked = version;
 }
 
-/* Whether the nodes in the list have confirmed it: all of them, or those that have confirmed one before. */
-static bool is_known(const tutti__rounds *r, bool to_all)
+/* Nodes in the order in which they get a list. */
+typedef enum turn { MEMBERS /* that have confirmed one before */, NEWCOMERS, LOCAL } turn;
+
+static turn turn_of(const tutti__round_node *n)
+{
+    return n->says.local ? LOCAL : n->acked > 0 ? MEMBERS : NEWCOMERS;
+}
+
+/* Whether the nodes in the list, up to those of a turn, have confirmed it. What a lost one knows does not matter as long as the connected
+ * ones suffice in the list before. */
+static bool is_known(const tutti__rounds *r, turn last)
 {
     for (const tutti__round_node *n = r->nodes; n; n = n->next)
         if (n->in_round && n->listed == r->roster.version && n->acked < r->roster.version &&
-            (to_all || n->acked > 0))
+            turn_of(n) <= last)
             return false;
     return true;
 }
 
+void tutti__round_note_list(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs)
+{
+    if (!theirs || theirs->term != r->roster.term || r->succeeds)
+        return;
+    if (theirs->version > r->least_version)
+        r->least_version = theirs->version;
+    if (tutti__roster_index(&r->roster, n->id) < 0 || theirs->version > r->roster.version)
+        return;
+    n->listed = r->roster.version;
+    n->acked = n->sent = theirs->version;
+}
+
 /* There is one list under way at a time: of those that a lost node may have, which the connected ones must suffice in, there are
- * two. A new node gets the list after the others know of it, so that it cannot outvote them before. */
+ * two. A new node gets the list after the others know of it, so that it cannot outvote them before. This node is the last, so that it
+ * does not begin with a list that others lack if it gives up its role and succeeds its successor. */
 void tutti__round_spread_list(tutti__rounds *r)
 {
-    bool known;
-
-    if (r->opts.max <= 1 || r->paused)
+    if (r->opts.max <= 1 || r->paused || !tutti__round_may_continue(r))
         return;
-    if (is_known(r, true)) {
+    if (is_known(r, LOCAL)) {
         confirm(r);
         if (r->list_changed)
             make_list(r);
     }
-    known = is_known(r, false);
-    for (tutti__round_node *n = r->nodes; n; n = n->next) {
-        if (!n->in_round || n->listed != r->roster.version || n->sent >= r->roster.version ||
-            (n->acked == 0 && !known))
-            continue;
-        n->sent = r->roster.version;
-        tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_LIST, .node = n});
-    }
+    for (turn t = MEMBERS; t <= LOCAL && (t == MEMBERS || is_known(r, t - 1)); t++)
+        for (tutti__round_node *n = r->nodes; n; n = n->next) {
+            if (!n->in_round || n->listed != r->roster.version || n->sent >= r->roster.version ||
+                turn_of(n) != t)
+                continue;
+            n->sent = r->roster.version;
+            tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_LIST, .node = n});
+        }
 }
 
 /* ---- Nodes from, or for, another coordinator ---------------------------------------------------- */

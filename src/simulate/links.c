@@ -1,0 +1,142 @@
+/* links.c -- the costs of links: those that are assumed, and those of a file.   SPDX-License-Identifier: MIT */
+#include "simulate/links.h"
+
+#include "base/flag.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+const char *const tutti__level_names[TUTTI__LEVELS] = {"core", "host", "switch"};
+
+/* A number of the file. path: "core.latency_us". */
+typedef struct link_key {
+    const char *path;
+    double least, most, value; /* value: the default */
+    size_t offset;             /* in tutti__links */
+} link_key;
+
+#define AT(member) offsetof(tutti__links, member)
+/* Sockets over an Ethernet of 100 Gbit/s, and cores that share some eight channels of memory. */
+static const link_key keys[] = {
+    {"core.latency_us", 0, 1e9, 0.3, AT(level[TUTTI__LEVEL_CORE].latency_us)},
+    {"core.gbps", 1e-6, 1e6, 10, AT(level[TUTTI__LEVEL_CORE].gbps)},
+    {"core.message_us", 0, 1e9, 0.2, AT(level[TUTTI__LEVEL_CORE].message_us)},
+    {"core.memory_gbps", 1e-6, 1e6, 160, AT(memory_gbps)},
+    {"core.reduce_gbps", 1e-6, 1e6, 10, AT(reduce_gbps)},
+    {"host.latency_us", 0, 1e9, 10, AT(level[TUTTI__LEVEL_HOST].latency_us)},
+    {"host.gbps", 1e-6, 1e6, 12.5, AT(level[TUTTI__LEVEL_HOST].gbps)},
+    {"host.message_us", 0, 1e9, 2, AT(level[TUTTI__LEVEL_HOST].message_us)},
+    {"host.retransmit_us", 0, 1e9, 200000, AT(retransmit_us)},
+    {"host.heartbeat_us", 0, 1e12, 5e6, AT(heartbeat_us)},
+    {"switch.latency_us", 0, 1e9, 1, AT(level[TUTTI__LEVEL_SWITCH].latency_us)},
+    {"switch.gbps", 1e-6, 1e6, 400, AT(level[TUTTI__LEVEL_SWITCH].gbps)},
+    {"switch.message_us", 0, 1e9, 2, AT(level[TUTTI__LEVEL_SWITCH].message_us)},
+    {"switch.hosts", 1, 1e6, 32, AT(hosts_per_switch)},
+};
+
+static double *place(tutti__links *links, const link_key *key)
+{
+    return (double *)(void *)((char *)links + key->offset);
+}
+
+void tutti__links_default(tutti__links *links)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(keys); i++)
+        *place(links, &keys[i]) = keys[i].value;
+}
+
+static tutti_status set(tutti__links *links, const char *file, const char *path,
+                        const json_t *value)
+{
+    const char *names[TUTTI__COUNT_OF(keys)];
+    char text[512];
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(keys); i++) {
+        const link_key *key = &keys[i];
+        const double number = json_number_value(value);
+
+        names[i] = key->path;
+        if (strcmp(key->path, path) != 0)
+            continue;
+        if (!json_is_number(value) || !(number >= key->least && number <= key->most))
+            return tutti__fail(TUTTI_ERR_ARG, "%s: %s is not a number from %g to %g", file, path,
+                               key->least, key->most);
+        if (key->offset == AT(hosts_per_switch) && number != floor(number))
+            return tutti__fail(TUTTI_ERR_ARG, "%s: %s is %g, expected a whole number", file, path,
+                               number);
+        *place(links, key) = number;
+        return TUTTI_OK;
+    }
+    return tutti__fail(TUTTI_ERR_ARG, "%s: there is no \"%.60s\"; expected %s", file, path,
+                       tutti__choice_text(path, names, TUTTI__COUNT_OF(names), text, sizeof text));
+}
+
+static tutti_status set_level(tutti__links *links, const char *file, const char *name,
+                              json_t *level)
+{
+    const char *key;
+    json_t *value;
+
+    if (!json_is_object(level))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: \"%.60s\" is not an object of numbers", file, name);
+    json_object_foreach(level, key, value)
+    {
+        char path[96];
+
+        snprintf(path, sizeof path, "%.40s.%.40s", name, key);
+        TUTTI_TRY(set(links, file, path, value));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__links_read(tutti__links *links, const char *path)
+{
+    tutti_status status = TUTTI_OK;
+    json_error_t error;
+    const char *name;
+    json_t *root, *level;
+    FILE *file = fopen(path, "r");
+
+    if (!file)
+        return tutti__fail_errno(errno, "cannot read %s", path);
+    root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    fclose(file);
+    if (!json_is_object(root))
+        status = tutti__fail(TUTTI_ERR_ARG, "%s, line %d: %s", path, root ? 1 : error.line,
+                             root ? "expected an object: {\"host\": {\"gbps\": 25}}" : error.text);
+    if (status == TUTTI_OK)
+        json_object_foreach(root, name, level)
+        {
+            status = set_level(links, path, name, level);
+            if (status != TUTTI_OK)
+                break;
+        }
+    json_decref(root);
+    return status;
+}
+
+/* ---- Places -------------------------------------------------------------------------------------------------------- */
+
+tutti__machines tutti__machines_of(const tutti__links *links, int ranks, int hosts)
+{
+    const int per_host = (ranks + hosts - 1) / hosts,
+              per_switch = links->hosts_per_switch < hosts ? (int)links->hosts_per_switch : hosts;
+    const int used = (ranks + per_host - 1) / per_host;
+
+    return (tutti__machines){.ranks = ranks,
+                             .hosts = used,
+                             .per_host = per_host,
+                             .per_switch = per_switch,
+                             .switches = (used + per_switch - 1) / per_switch};
+}
+
+tutti__level tutti__level_between(const tutti__machines *m, int rank, int other)
+{
+    const int a = tutti__host_of(m, rank), b = tutti__host_of(m, other);
+
+    return a == b                                     ? TUTTI__LEVEL_CORE
+           : a / m->per_switch == b / m->per_switch ? TUTTI__LEVEL_HOST
+                                                    : TUTTI__LEVEL_SWITCH;
+}

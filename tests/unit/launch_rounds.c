@@ -1,0 +1,229 @@
+/* launch: the lists of nodes of a coordinator that succeeds another, and what it does when nodes are lost. Each was a broken rule in a
+ * history of tutti simulate --histories (docs/LOG.md).   SPDX-License-Identifier: MIT */
+#include "launch/decide/rounds.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { NODES = 6 };
+
+/* A job whose coordinator was lost: nodes 1, ... are in its list; node 1, or `local`, coordinates now. */
+typedef struct job {
+    tutti__rounds r;
+    tutti__roster list;
+    tutti__round_node node[NODES];
+    uint64_t now;
+    char did[1024]; /* actions about nodes: "list 2, rank 0 of 2: 1," */
+} job;
+
+static int id_of(const job *j, const tutti__round_node *n)
+{
+    return (int)(n - j->node);
+}
+
+static void act(void *context, const tutti__round_action *a)
+{
+    job *j = context;
+    const size_t n = strlen(j->did);
+
+    if (a->act == TUTTI__ROUND_LIST)
+        snprintf(j->did + n, sizeof j->did - n, "list %d,", id_of(j, a->node));
+    if (a->act == TUTTI__ROUND_WORKER && a->worker->act == TUTTI__ACT_GENERATION)
+        snprintf(j->did + n, sizeof j->did - n, "rank %d of %d: %d,", a->worker->rank,
+                 a->worker->size, id_of(j, a->node));
+}
+
+static void did(job *j, const char *expected)
+{
+    assert_string_equal(j->did, expected);
+    *j->did = '\0';
+}
+
+static void tick(job *j)
+{
+    tutti__rounds_tick(&j->r, j->now);
+}
+
+/* A node comes with its worker, which has a state and waits, and with a list. */
+static void come(job *j, int id, const tutti__roster *list)
+{
+    tutti__round_node *n = &j->node[id];
+    tutti__generations *g;
+    tutti__worker_message ready = {.protocol = TUTTI__AGENT_PROTOCOL,
+                                   .kind = TUTTI__WORKER_READY,
+                                   .generation = 1,
+                                   .shards = 8,
+                                   .step = 5,
+                                   .build = "one"};
+    tutti__join join = {.local = id == j->list.list[0].id,
+                        .workers = 1,
+                        .wanted_rank = -1,
+                        .listens = 100 + id,
+                        .rounds = 1,
+                        .n_nodes = j->list.n,
+                        .running = true,
+                        .group_rank = id - 1,
+                        .first_rank = id - 1,
+                        .id = id,
+                        .is_of_this_job = true,
+                        .roster = list};
+
+    memset(n, 0, sizeof *n);
+    tutti__rounds_connected(&j->r, j->now, n);
+    assert_true(tutti__rounds_joined(&j->r, j->now, n, &join));
+    g = tutti__rounds_workers(&j->r, j->now, n, 0);
+    assert_non_null(g);
+    tutti__generations_resumed(g, j->now, (tutti__worker_id){id, 0, 0}, 1, id - 1, 5);
+    tutti__generations_said(g, j->now, (tutti__worker_id){id, 0, 0}, &ready);
+    tutti__rounds_here(&j->r, j->now, n);
+    tick(j);
+}
+
+static void begin(job *j, int n)
+{
+    memset(j, 0, sizeof *j);
+    j->now = 1000;
+    j->list = (tutti__roster){.term = 1, .version = 3, .n = n};
+    for (int i = 0; i < n; i++)
+        j->list.list[i] = (tutti__roster_node){.id = i + 1, .workers = 1, .port = 101 + i};
+    tutti__rounds_init(&j->r, j->now,
+                       &(tutti__rounds_opts){.min = 1,
+                                             .max = NODES,
+                                             .native = true,
+                                             .keep_alive_s = 0.1,
+                                             .roster = &j->list,
+                                             .act = act,
+                                             .context = j});
+}
+
+static void acked(job *j, int id)
+{
+    tutti__rounds_acked(&j->node[id], j->r.roster.version);
+    tick(j);
+}
+
+/* All n nodes come, and have the first list of this coordinator. */
+static void begin_complete(job *j, int n)
+{
+    begin(j, n);
+    for (int id = 1; id <= n; id++)
+        come(j, id, &j->list);
+    for (int id = n; id >= 1; id--)
+        acked(j, id);
+    assert_false(j->r.paused);
+    assert_int_equal(j->r.confirmed.term, 2);
+    assert_int_equal(j->r.confirmed.version, j->r.roster.version);
+    *j->did = '\0';
+}
+
+static void silent(job *j, int id)
+{
+    tutti__rounds_lost(&j->r, j->now, &j->node[id], false, "it was silent");
+    tick(j);
+}
+
+/* Seed 1095597: the loss of a node, known to be dead, let the others continue, and a generation began with its workers. */
+static void nothing_begins_with_the_workers_of_a_lost_node(void **state)
+{
+    job j;
+
+    (void)state;
+    begin(&j, 4);
+    for (int id = 1; id <= 3; id++)
+        come(&j, id, &j.list);
+    assert_true(j.r.paused); /* for node 4, until `until` */
+    j.now = j.r.until;
+    tutti__rounds_lost(&j.r, j.now, &j.node[3], true, "the connection was lost");
+    tick(&j);
+    did(&j, "rank 0 of 2: 1,rank 1 of 2: 2,list 2,");
+    tutti__rounds_free(&j.r);
+}
+
+/* Seed 1087381: with an excluded node, which is dead, the others were enough; without it they went on all the same. */
+static void too_few_pause_when_a_node_is_excluded(void **state)
+{
+    job j;
+
+    (void)state;
+    begin_complete(&j, 4);
+    silent(&j, 2);
+    silent(&j, 3); /* nodes 1 and 4 are half of the confirmed list, with its first */
+    assert_false(j.r.paused);
+    *j.did = '\0';
+    j.node[4].excluded = true; /* node 1 is one of three */
+    tick(&j);
+    assert_true(j.r.paused);
+    did(&j, "");
+    tutti__rounds_free(&j.r);
+}
+
+/* Seed 1121526: a node that was lost before it had the newest list, and came back, was taken for one that had it. */
+static void a_node_that_comes_back_lacks_the_list_until_it_has_it(void **state)
+{
+    tutti__roster old;
+    int64_t before;
+    job j;
+
+    (void)state;
+    begin_complete(&j, 3);
+    tutti__roster_copy(&old, &j.r.roster);
+    before = old.version;
+    silent(&j, 3);
+    did(&j, "list 2,");
+    silent(&j, 2);
+    assert_true(j.r.paused);
+    come(&j, 2, &old);
+    assert_false(j.r.paused); /* 2 of the 3 that the confirmed list has */
+    assert_int_equal(j.r.confirmed.version, before);
+    silent(&j, 2); /* again without it: it may follow the old list with node 3 */
+    assert_true(j.r.paused);
+    tutti__rounds_free(&j.r);
+}
+
+/* Seed 1158072: the coordinator's node had a list that no other had, and by it continued alone when it had given up its role. */
+static void the_coordinators_node_gets_a_list_last(void **state)
+{
+    job j;
+
+    (void)state;
+    begin_complete(&j, 3);
+    silent(&j, 3);
+    did(&j, "list 2,");
+    acked(&j, 2);
+    did(&j, "list 1,");
+    tutti__rounds_free(&j.r);
+}
+
+/* Seed 1060123: of two coordinators of one term, the second sent lists that were older than what a node had from the first. */
+static void a_list_is_newer_than_what_nodes_came_with(void **state)
+{
+    tutti__roster theirs;
+    job j;
+
+    (void)state;
+    begin_complete(&j, 3);
+    silent(&j, 3);
+    acked(&j, 2);
+    acked(&j, 1);
+    tutti__roster_copy(&theirs, &j.r.roster);
+    theirs.version += 7;
+    come(&j, 3, &theirs);
+    assert_true(j.r.roster.version > theirs.version);
+    tutti__rounds_free(&j.r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_begins_with_the_workers_of_a_lost_node),
+        cmocka_unit_test(too_few_pause_when_a_node_is_excluded),
+        cmocka_unit_test(a_node_that_comes_back_lacks_the_list_until_it_has_it),
+        cmocka_unit_test(the_coordinators_node_gets_a_list_last),
+        cmocka_unit_test(a_list_is_newer_than_what_nodes_came_with),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
