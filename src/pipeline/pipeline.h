@@ -16,6 +16,9 @@ typedef struct tutti__boundary {
     bool known;
     tutti_shape shape; /* d[0]: of any number of samples */
     tutti_dtype dtype;
+    tutti_shape
+        tokens; /* of which each rank of the stage has its rows (sequence parallel), likewise; n 0: none */
+    bool rows;              /* and these are such rows */
     uint32_t dropout_calls; /* by the stages before */
 } tutti__boundary;
 
@@ -99,7 +102,7 @@ tutti_status tutti__pipeline_agree(const tutti_pipeline *p, tutti_group *group,
 static inline int64_t tutti__pipeline_counted_elsewhere(const tutti_pipeline *p)
 {
     return p->shared.t && p->shared.last % p->ranks == p->rank
-               ? tutti_shape_count(p->shared.t->shape)
+               ? tutti__whole_count(tutti__state_of(p->shared.t))
                : 0;
 }
 

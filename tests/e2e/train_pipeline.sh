@@ -56,7 +56,6 @@ refused 2 "pipeline_cuts: it is for a pipeline" "$TUTTI" train --pipeline-cuts f
 refused 2 "amp: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --amp fp16 --run-dir no
 refused 2 "shards" "$TUTTI" train -n 2 --pipeline 2 --shards 2 --run-dir no
 refused 2 "zero: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --zero 3 --run-dir no
-refused 2 "tensor: with pipeline=2" "$TUTTI" train -n 4 --pipeline 2 --tensor 2 --model vit --run-dir no
 refused 2 "optimizer: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --optimizer muon --run-dir no
 refused 2 "lr_groups: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --lr-groups fc=10 --run-dir no
 refused 2 "pipeline_schedule: it is for a pipeline" "$TUTTI" train --pipeline-schedule gpipe --run-dir no

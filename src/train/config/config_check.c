@@ -64,7 +64,6 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         bool is_set;
         const char *name, *why;
     } rows[] = {
-        {c->tensor > 1, "tensor", "divides layers of the same stage; use tensor=1"},
         {c->zero > 1, "zero",
          "releases, with 2 and 3, what the next micro-batch needs; use zero=0 or 1"},
         {strcmp(c->amp, "fp16") == 0, "amp", "scales the loss with fp16; use amp=bf16 or off"},
