@@ -119,7 +119,9 @@ struct tutti_root {
     char text[1024];
     const char *
         part; /* only parameters and buffers that this selects are made; NULL: all. Borrowed by initialisers */
-    bool no_values;                   /* initial values are zeros: nobody reads them */
+    bool no_values; /* initial values are zeros: nobody reads them */
+    tutti_module *
+        whole; /* of a part: the whole model without memory, by which tensors are selected and numbered. Borrowed */
     uint64_t round;                   /* zero_grad count, from 1 */
     struct tutti__parallel *parallel; /* tutti_module_parallelize; NULL: nothing is divided */
     /* of tutti_lora_apply; rank 0: there are no adapters */
@@ -150,6 +152,12 @@ struct tutti_root {
     float *ranges, *loaded_ranges;
     size_t n_ranges, n_loaded_ranges;
 };
+
+/* m, or if it is a part of a model, the module that has all of its names. */
+static inline tutti_module *tutti__whole_of(const tutti_module *m)
+{
+    return m->root->whole && m->root->module == m ? m->root->whole : (tutti_module *)(uintptr_t)m;
+}
 
 static inline tutti__state *tutti__state_of(const tutti_tensor *parameter)
 {

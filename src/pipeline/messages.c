@@ -17,7 +17,7 @@ enum {
 /* How a tensor looks that is sent next. */
 typedef struct description {
     tutti_shape shape, tokens;
-    int64_t dtype, dropout_calls;
+    int64_t dtype, dropout_calls, needs_grad;
 } description;
 
 /* ---- Memory ---------------------------------------------------------------------------------------------- */
@@ -258,7 +258,7 @@ static tutti_status post_gradient(const tutti_pipeline *p, tutti__micro_batch *s
 {
     const tutti__own_stage *c = &p->chunk[slot->chunk];
 
-    if (slot->back.posted || c->stage == p->stages - 1)
+    if (slot->back.posted || c->stage == p->stages - 1 || !c->out.needs_grad)
         return TUTTI_OK;
     return post(p, &slot->back, shape_in(p, &c->out, samples_of(p, slot->micro_batch)),
                 c->out.dtype, c->stage + 1, tutti__tag_of(p, c->stage, TUTTI__TAG_GRADIENT));
@@ -293,7 +293,8 @@ static tutti_status send_description(const tutti_pipeline *p, const tutti_tensor
     description d = {.shape = y->shape,
                      .tokens = tutti__parallel_divided_tokens(p->module),
                      .dtype = (int64_t)y->dtype,
-                     .dropout_calls = (int64_t)p->cx->dropout_calls};
+                     .dropout_calls = (int64_t)p->cx->dropout_calls,
+                     .needs_grad = y->needs_grad};
 
     return tutti_send(p->group, TUTTI_CONST_BUF(&d, sizeof d, TUTTI_U8), rank_of(p, to),
                       tutti__tag_of(p, to, TUTTI__TAG_HEAD), NULL);
@@ -307,6 +308,7 @@ static tutti_status receive_description(const tutti_pipeline *p, int stage, tutt
                          tutti__tag_of(p, stage, TUTTI__TAG_HEAD), NULL));
     *b = boundary_of(p, d.shape, (tutti_dtype)d.dtype, d.tokens);
     b->dropout_calls = (uint32_t)d.dropout_calls;
+    b->needs_grad = d.needs_grad != 0;
     return TUTTI_OK;
 }
 
@@ -336,7 +338,7 @@ tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__micro_batch 
 
     tutti__parallel_set_divided_tokens(p->module, tokens_of(b, samples));
     if (x)
-        x->needs_grad = true;
+        x->needs_grad = b->needs_grad;
     return x;
 }
 
@@ -345,7 +347,7 @@ tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot
     const tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_status status = post_gradient(p, slot);
 
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && slot->back.posted)
         status = wait_for(&slot->back);
     return status == TUTTI_OK ? TUTTI_OK
                               : name_stage(p, status, "waits for the gradients", c->stage,
@@ -380,8 +382,10 @@ static tutti_status check_output(tutti_pipeline *p, tutti__own_stage *c, int m,
                            "the first dimension between stages",
                            c->stage, tutti_pipeline_stage(p, c->stage), tutti__shape_text(y->shape),
                            (long long)samples);
-    if (!c->out.known)
+    if (!c->out.known) {
         c->out = b;
+        c->out.needs_grad = y->needs_grad;
+    }
     if (tutti_shape_equal(shape_in(p, &c->out, samples), y->shape) && c->out.dtype == y->dtype)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,

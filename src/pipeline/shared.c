@@ -55,9 +55,14 @@ tutti_status tutti__shared_find(tutti_pipeline *p)
     return TUTTI_OK;
 }
 
+bool tutti__shared_trains(const tutti_pipeline *p)
+{
+    return p->shared.t && p->shared.t->parameter->requires_grad;
+}
+
 static bool has_head(const tutti_pipeline *p)
 {
-    return p->shared.t && p->shared.last % p->ranks == p->rank;
+    return tutti__shared_trains(p) && p->shared.last % p->ranks == p->rank;
 }
 
 /* ---- Of a step ------------------------------------------------------------------------------------------------ */
@@ -80,9 +85,9 @@ tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const int stage = p->chunk[slot->chunk].stage;
 
-    if (p->shared.t && stage == p->shared.first)
+    if (tutti__shared_trains(p) && stage == p->shared.first)
         return send_rows(p, slot);
-    slot->shared_left = p->shared.t && stage == p->shared.last;
+    slot->shared_left = tutti__shared_trains(p) && stage == p->shared.last;
     return TUTTI_OK;
 }
 
@@ -158,7 +163,7 @@ tutti_status tutti__shared_exchange(tutti_pipeline *p)
 {
     const tutti__shared_table *shared = &p->shared;
     const int tag = tutti__tag_of(p, shared->first, TUTTI__TAG_TABLE);
-    tutti__parameter *parameter = shared->t ? shared->t->parameter : NULL;
+    tutti__parameter *parameter = tutti__shared_trains(p) ? shared->t->parameter : NULL;
     tutti_buf buf = {.dtype = TUTTI_F32, .stream = tutti_ctx_stream(p->cx)};
 
     if (!parameter)

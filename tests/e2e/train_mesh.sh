@@ -39,6 +39,12 @@ TUTTI_EMULATE_HALF=1 again mesh -n 4 --tensor 2 --pipeline 2 $more $gpt2
 alike tensor mesh
 [ "$(field tensor/summary.json ema_digest)" = "$(field mesh/summary.json ema_digest)" ] || fail "averages differ"
 
+for keys in "--lora-rank 4" "--amp fp16 --optimizer sgd" "--freeze transformer.wpe,transformer.h.1"; do
+    TUTTI_EMULATE_HALF=1 again tensor -n 2 --tensor 2 $gpt2 $keys
+    TUTTI_EMULATE_HALF=1 again mesh -n 4 --tensor 2 --pipeline 2 $gpt2 $keys
+    alike tensor mesh
+done
+
 # Eight ranks in one line, and their checkpoints in other layouts.
 steps="--checkpoint-every 2 --keep-checkpoints 0"
 train ranks -n 4 --tensor 2 $gpt2 $steps

@@ -53,11 +53,10 @@ refused 2 "no block \"h.9\"" "$TUTTI" train -n 2 --pipeline 2 --pipeline-cuts h.
 refused 2 "micro_batches: it is for a pipeline" "$TUTTI" train --micro-batches 2 --run-dir no
 refused 2 "give one of the two" "$TUTTI" train -n 2 --pipeline 2 --micro-batches 2 $gpt2 --run-dir no
 refused 2 "pipeline_cuts: it is for a pipeline" "$TUTTI" train --pipeline-cuts fc --run-dir no
-refused 2 "amp: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --amp fp16 --run-dir no
 refused 2 "shards" "$TUTTI" train -n 2 --pipeline 2 --shards 2 --run-dir no
 refused 2 "zero: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --zero 3 --run-dir no
-refused 2 "optimizer: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --optimizer muon --run-dir no
-refused 2 "lr_groups: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --lr-groups fc=10 --run-dir no
+refused 2 "histograms: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --histograms --run-dir no
+refused 2 "find_unused: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --find-unused --run-dir no
 refused 2 "pipeline_schedule: it is for a pipeline" "$TUTTI" train --pipeline-schedule gpipe --run-dir no
 
 # Resumed by another layout with as many samples a step: no change of ranks is said. What is refused is named as it was given.

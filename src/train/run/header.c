@@ -123,7 +123,7 @@ static void print_amp(tutti__train_run *run)
 /* What adapters leave to train. */
 static void print_adapters(tutti__train_run *run)
 {
-    const tutti_module *m = run->session.module;
+    const tutti_module *m = tutti__whole_of(run->session.module);
     const tutti_tensor *t;
     int64_t trained = 0;
     uint64_t adapters = 0;
