@@ -6,6 +6,7 @@
 #include "autograd/backward.h"
 #include "comm/comm.h"
 #include "ddp/ddp.h"
+#include "optim/optim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,12 +181,10 @@ tutti_status tutti__scale_between(const tutti_pipeline *p, tutti_tensor *const *
 static tutti_status scale_to_mean(const tutti_pipeline *p)
 {
     double total = 0, last = 0;
-    tutti_flat flat;
 
     for (int m = 0; m < p->step->micro_batches; m++)
         total += last = (double)p->step->x[m].shape.d[0];
-    TUTTI_TRY(tutti_module_flat(p->module, &flat));
-    return scale(p, flat.gradients, flat.n, last / total);
+    return last == total ? TUTTI_OK : tutti__scale_gradients(p->module, (float)(last / total));
 }
 
 /* ---- Actions ------------------------------------------------------------------------------------------------- */

@@ -56,7 +56,7 @@ says mesh.1 "^8 ranks (.*) = 2 data x 2 pipeline x 2 tensor, 16 samples a step, 
 says mesh.1 "^pipeline: stage 0, of ranks 0-3: "
 says mesh.1 "^          stage 1, of ranks 4-7: "
 says mesh.1 "^tensor 2: each layer is divided among 2 ranks; 8 batches of 2 a step$"
-for layout in "-n 8 --tensor 2 --pipeline 2 --zero 1" "-n 4 --tensor 2 --zero 3"; do
+for layout in "-n 8 --tensor 2 --pipeline 2 --zero 1" "-n 8 --tensor 2 --pipeline 2 --zero 2" "-n 4 --tensor 2 --zero 3"; do
     again onto $layout $gpt2 --resume mesh.1/checkpoints/step-00000002
     same ranks onto
 done

@@ -30,7 +30,7 @@ says pipeline "stage 3, of rank 1: .*head"
 
 # Two pipelines side by side, as two ranks.
 train ranks -n 2 $gpt2
-for zero in 0 1; do
+for zero in 0 1 2; do
     rm -rf pipeline
     train pipeline -n 4 --pipeline 2 --zero $zero $gpt2
     alike ranks pipeline
