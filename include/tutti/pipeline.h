@@ -97,7 +97,8 @@ typedef struct tutti_pipeline_opts {
 } tutti_pipeline_opts;
 
 /* Makes the blocks of this rank's stages of a model (tutti_model_new), with the values that they have in the whole model; the ranks of
- * the group are the stages. Collective: ARG, the same on all ranks: a model that is no list of blocks (tutti_model_kind.block), fewer
+ * the group are the stages. With model_opts->parallel each stage has several ranks, which divide its layers, and each of them its own pipeline: a
+ * mesh of pipeline and tensor. Collective: ARG, the same on all ranks: a model that is no list of blocks (tutti_model_kind.block), fewer
  * blocks than stages, a stage without parameters, cuts that are no blocks. Borrows context and group. Random numbers and batch norm's
  * statistics are those of accumulation. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_pipeline_new(tutti_pipeline **pipeline_p,

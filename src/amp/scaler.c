@@ -157,7 +157,8 @@ tutti_status tutti_scaler_unscale(tutti_scaler *scaler, tutti_optim *optim)
     TUTTI_TRY(stream->ops->flat->unscale(stream, spans, n, factor, &finite));
     p->found_inf |= !finite;
     TUTTI_TRY(agree(&scaler->peers, scaler->state.scale, &p->found_inf));
-    TUTTI_TRY(agree(&optim->module->root->norm_peers, scaler->state.scale, &p->found_inf));
+    for (size_t i = 0; i < TUTTI__COUNT_OF(optim->module->root->norm_peers); i++)
+        TUTTI_TRY(agree(&optim->module->root->norm_peers[i], scaler->state.scale, &p->found_inf));
     p->stage = UNSCALED;
     return TUTTI_OK;
 }

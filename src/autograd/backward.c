@@ -228,11 +228,13 @@ static bool can_divide(const tutti__node *n)
     return any && n->op->flops;
 }
 
-/* t is still to be read, and what it looks at. */
+/* t is still to be read, and what it looks at, or is computed from. */
 static void hold(tutti_tensor *t)
 {
     while (t && !t->parameter && !t->held) {
         t->held = true;
+        for (int i = 1; t->lazy && t->node && i < t->node->n_src; i++)
+            hold(t->node->src[i]); /* such as the views of a norm's parameters */
         t = t->lazy ? t->lazy->x : t->shared && t->node ? t->node->src[0] : NULL;
     }
 }

@@ -30,6 +30,7 @@ tutti_status tutti__adapters_text(const tutti_module *m, char **text_p)
     *text_p = NULL;
     if (root->lora.rank == 0)
         return TUTTI_OK;
+    m = tutti__whole_of(m);
     layers = json_object();
     trained = json_array();
     for (size_t i = 0; (t = tutti_module_parameter(m, i)) != NULL; i++) {

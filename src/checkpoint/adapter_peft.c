@@ -299,6 +299,23 @@ static tutti_status take(loading *l, size_t i, char wrong[1200])
                                   tutti__weights_path(l->file), name, bad, n);
 }
 
+/* What a part of a model leaves to others. */
+static void mark_elsewhere(loading *l)
+{
+    const tutti_module *whole = tutti__whole_of(l->m);
+    char name[NAME_BYTES];
+    const tutti_tensor *t;
+
+    for (size_t i = 0; whole != l->m && (t = tutti_module_parameter(whole, i)) != NULL; i++) {
+        if (tutti_module_find(l->m, t->name) ||
+            !(tutti__is_of_adapter(t) || t->parameter->requires_grad))
+            continue;
+        peft_name(json_object_get(l->description, "layers"), t->name, name, sizeof name);
+        for (size_t k = 0; k < tutti__weights_count(l->file); k++)
+            l->known[k] |= strcmp(tutti__weights_at(l->file, k)->name, name) == 0;
+    }
+}
+
 static tutti_status load(loading *l)
 {
     char wrong[1200] = "";
@@ -313,6 +330,7 @@ static tutti_status load(loading *l)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < l->n; i++)
         TUTTI_TRY(take(l, i, wrong));
+    mark_elsewhere(l);
     for (size_t k = 0; k < n_file; k++)
         if (!l->known[k])
             note(wrong, "unexpected", tutti__weights_at(l->file, k)->name);

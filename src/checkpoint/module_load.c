@@ -60,6 +60,7 @@ typedef struct tied_pair {
 
 typedef struct plan {
     tutti_module *m;
+    const tutti_module *whole; /* with all names of the model of which m is a part, or m */
     tutti__weights *file;
     const tutti_load_opts *opts;
     size_t prefix; /* length of the prefix of all names in the file */
@@ -93,12 +94,12 @@ static bool has_with(const plan *p, size_t i, const char *added)
     char name[4096 + 64];
 
     snprintf(name, sizeof name, "%s%s", added, file_name(p, i));
-    return tutti_module_find(p->m, name);
+    return tutti_module_find(p->whole, name);
 }
 
 static bool is_wanted(const plan *p, const char *name)
 {
-    const tutti_tensor *t = tutti_module_find(p->m, name);
+    const tutti_tensor *t = tutti_module_find(p->whole, name);
     const char *only = p->opts->only;
 
     return !only || !*only ||
@@ -108,9 +109,10 @@ static bool is_wanted(const plan *p, const char *name)
 static bool begins_all(const plan *p, const char *prefix)
 {
     const size_t n = strlen(prefix);
+    const tutti_tensor *t;
 
-    for (size_t i = 0; i < p->n; i++)
-        if (strncmp(tutti_tensor_name(tutti_module_state(p->m, i)), prefix, n) == 0)
+    for (size_t i = 0; (t = tutti_module_state(p->whole, i)) != NULL; i++)
+        if (strncmp(t->name, prefix, n) == 0)
             return false;
     for (size_t i = 0; i < tutti__weights_count(p->file); i++)
         if (strncmp(file_name(p, i), prefix, n) != 0)
@@ -136,7 +138,7 @@ static void find_prefix(plan *p)
 /* Hugging Face's language models are a part ("transformer", "model") and a head; files of the part alone lack its name. */
 static void find_added(plan *p)
 {
-    const char *first = p->n ? tutti_tensor_name(tutti_module_state(p->m, 0)) : "";
+    const char *first = p->n ? tutti_tensor_name(tutti_module_state(p->whole, 0)) : "";
     const size_t n = strcspn(first, ".") + 1;
     size_t with = 0, without = 0;
     char added[64] = "";
@@ -423,7 +425,10 @@ static plan *plan_new(tutti_module *m, const tutti_load_opts *opts)
     plan *p = tutti__alloc(sizeof *p);
 
     if (p)
-        *p = (plan){.m = m, .opts = opts ? opts : &whole, .n = tutti_module_n_state(m)};
+        *p = (plan){.m = m,
+                    .whole = m && m->root ? tutti__whole_of(m) : m,
+                    .opts = opts ? opts : &whole,
+                    .n = tutti_module_n_state(m)};
     return p;
 }
 

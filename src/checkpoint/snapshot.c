@@ -14,8 +14,10 @@ static size_t room_of(const tutti_tensor *t)
 
 tutti_status tutti__file_pairs(tutti__file_notes *notes, const tutti_module *m)
 {
-    const size_t n_tied = notes->n_tied = tutti_module_n_tied(m);
+    size_t n_tied;
 
+    m = tutti__whole_of(m);
+    n_tied = notes->n_tied = tutti_module_n_tied(m);
     TUTTI_TRY(tutti__adapters_text(m, &notes->adapters));
     notes->n = 1 + n_tied + (notes->adapters != NULL);
     notes->pairs = tutti__alloc(notes->n * sizeof *notes->pairs);

@@ -3,6 +3,7 @@
  * Ignored parameters and buffers are neither compared nor copied, and ranks may differ in them. Frozen parameters are compared
  * and copied once. */
 #include "ddp/ddp.h"
+#include "nn/nn.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -73,7 +74,7 @@ static tutti_status take_roles(tutti_ddp *ddp, const tutti_ddp_opts *opts)
         if (!is_ignored(opts, t))
             ddp->buffers[ddp->n_buffers++] = t;
     }
-    if (n_averaged == 0)
+    if (n_averaged == 0 && !ddp->module->root->whole) /* a stage may have none */
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_ddp_new: none of the module's %zu parameters requires a gradient "
                            "or is to be averaged, so there is nothing for DDP to do",

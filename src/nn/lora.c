@@ -9,6 +9,7 @@
 #include "nn/nn.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What is below the adapted layer: two modules with a parameter each, as in PEFT. */
@@ -75,6 +76,7 @@ static tutti_status check_targets(const tutti_module *m, const char *targets)
 {
     char word[256];
 
+    m = tutti__whole_of(m);
     for (; *targets; targets += strcspn(targets, ","), targets += *targets == ',') {
         const size_t n = strcspn(targets, ",");
         const tutti_module *first = NULL;
@@ -131,7 +133,7 @@ static tutti_status check(const tutti_module *m, const tutti_lora_opts *o)
         TUTTI_TRY(check_targets(m, o->targets));
     if (o->train)
         TUTTI_TRY(tutti__check_selection(m, o->train, true, "lora train"));
-    for (size_t i = 0; !any && (t = tutti_module_parameter(m, i)) != NULL; i++)
+    for (size_t i = 0; !any && (t = tutti_module_parameter(tutti__whole_of(m), i)) != NULL; i++)
         any = is_chosen(t, o);
     if (!any)
         return tutti__fail(TUTTI_ERR_ARG, "lora: no layer is left to adapt: %s",
@@ -147,6 +149,18 @@ static int64_t whole_size(const tutti__state *state, int dim)
 {
     return state->split.count > 0 && state->split.dim == dim ? state->split.whole
                                                              : state->tensor->shape.d[dim];
+}
+
+/* A parameter of m that is made next draws the numbers that it has in the whole model, whose adapters are made. */
+static void number_as_in_whole(const tutti_module *m)
+{
+    char name[sizeof((tutti__parameter *)0)->name];
+    const tutti_tensor *t;
+
+    snprintf(name, sizeof name, "%s.weight", tutti__module_path(m));
+    t = m->root->whole ? tutti_module_find(m->root->whole, name) : NULL;
+    if (t)
+        m->root->n_drawn = tutti__state_of(t)->later.drawn;
 }
 
 /* PEFT's: A as nn.Linear's weight, B zeros. */
@@ -166,6 +180,7 @@ static void adapt(tutti_tensor *weight, const tutti_lora_opts *o)
         return;
     tutti_module_init_child(&memory->a, layer, "lora_A");
     tutti_module_init_child(&memory->b, layer, "lora_B");
+    number_as_in_whole(&memory->a);
     memory->adapter.a = tutti__parameter_make(&memory->a, "weight", TUTTI_SHAPE(o->rank, in),
                                               TUTTI_INIT_UNIFORM, (float)(1 / sqrt((double)in)),
                                               TUTTI__NOT_ADAPTABLE, rows ? &same : &whole);
@@ -183,6 +198,8 @@ tutti_status tutti_lora_apply(tutti_module *m, const tutti_lora_opts *o)
     size_t n;
 
     TUTTI_TRY(check(m, o));
+    if (tutti__whole_of(m) != m)
+        TUTTI_TRY(tutti_lora_apply(tutti__whole_of(m), o));
     n = tutti_module_n_parameters(m);
     m->root->lora.rank = o->rank;
     m->root->lora.alpha = o->alpha > 0 ? o->alpha : o->rank;

@@ -119,7 +119,9 @@ struct tutti_root {
     char text[1024];
     const char *
         part; /* only parameters and buffers that this selects are made; NULL: all. Borrowed by initialisers */
-    bool no_values;                   /* initial values are zeros: nobody reads them */
+    bool no_values; /* initial values are zeros: nobody reads them */
+    tutti_module *
+        whole; /* of a part: the whole model without memory, by which tensors are selected and numbered. Borrowed */
     uint64_t round;                   /* zero_grad count, from 1 */
     struct tutti__parallel *parallel; /* tutti_module_parallelize; NULL: nothing is divided */
     /* of tutti_lora_apply; rank 0: there are no adapters */
@@ -137,8 +139,9 @@ struct tutti_root {
     uint64_t layouts;           /* number of layouts so far: optimizer state must follow */
     tutti__sharding *sharding;  /* NULL: not sharded */
     tutti__optim_entry *optims; /* of it and of modules below, the latest first */
-    /* Ranks that hold other parameters of the same model, for the norm of all of them and the search for infinities; size 0: none. */
-    tutti_peers norm_peers;
+    /* Ranks that hold other parameters of the same model, for the norm of all of them and the search for infinities: other parts of
+     * its layers, and other stages, each of which has such parts. size 0: none. */
+    tutti_peers norm_peers[2];
     /* The parameters' previous memory, kept until the next zero_grad, because the current step may have views of it. */
     void **retired;
     size_t n_retired;
@@ -149,6 +152,12 @@ struct tutti_root {
     float *ranges, *loaded_ranges;
     size_t n_ranges, n_loaded_ranges;
 };
+
+/* m, or if it is a part of a model, the module that has all of its names. */
+static inline tutti_module *tutti__whole_of(const tutti_module *m)
+{
+    return m->root->whole && m->root->module == m ? m->root->whole : (tutti_module *)(uintptr_t)m;
+}
 
 static inline tutti__state *tutti__state_of(const tutti_tensor *parameter)
 {
@@ -207,6 +216,12 @@ tutti__split_places tutti__split_find(int dim, int parts, int index, int count, 
 void tutti__split_runs(const tutti__state *state,
                        void (*part)(void *arg, int64_t first, int64_t n, int64_t at), void *arg);
 void tutti__parallel_free(struct tutti__parallel *parallel);
+/* The tokens [..,D] of which each rank has its rows from now on in the forward that runs; n 0: none are divided. A forward that begins
+ * behind their division sets them. */
+tutti_shape tutti__parallel_divided_tokens(const tutti_module *root);
+void tutti__parallel_set_divided_tokens(const tutti_module *root, tutti_shape whole);
+/* How many rows of them this rank has. */
+int64_t tutti__parallel_own_rows(const tutti_module *root, tutti_shape whole);
 /* ARG if a rule named no parameter that was made. */
 tutti_status tutti__parallel_check(const tutti_module *root);
 
@@ -232,6 +247,10 @@ static inline bool tutti__has_vocabulary(const tutti_tensor *weight)
 }
 /* Rows of a table, which may be divided. */
 tutti_tensor *tutti__parallel_rows(tutti_tensor *weight, tutti_tensor *indices);
+/* Those of the indices that this rank has rows for: of a divided table [n], else the indices themselves. And how they look, before:
+ * indices in host memory. */
+tutti_tensor *tutti__parallel_own_indices(tutti_tensor *weight, tutti_tensor *indices);
+tutti_shape tutti__parallel_own_shape(const tutti_tensor *weight, tutti_array indices);
 /* How many of the heads are this rank's, as the outputs of the weight are divided; *first_p (may be NULL): the first of them. The
  * module's error, and 1, if they cannot be divided so. */
 int tutti__parallel_heads(tutti_module *m, const tutti_tensor *weight, const char *what, int heads,

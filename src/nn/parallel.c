@@ -103,7 +103,7 @@ tutti_status tutti_module_parallelize(tutti_module *root, const tutti_peers *pee
     parallel->cx = tutti_module_ctx(root);
     parallel->cx->peers = &parallel->peers;
     root->root->parallel = parallel;
-    root->root->norm_peers = *peers;
+    root->root->norm_peers[0] = *peers;
     return TUTTI_OK;
 }
 
@@ -276,6 +276,26 @@ static bool has_rows(const struct tutti__parallel *parallel)
     return parallel && parallel->whole.n > 0;
 }
 
+tutti_shape tutti__parallel_divided_tokens(const tutti_module *root)
+{
+    return has_rows(root->root->parallel) ? root->root->parallel->whole : (tutti_shape){0};
+}
+
+void tutti__parallel_set_divided_tokens(const tutti_module *root, tutti_shape whole)
+{
+    if (root->root->parallel)
+        root->root->parallel->whole = whole;
+}
+
+int64_t tutti__parallel_own_rows(const tutti_module *root, tutti_shape whole)
+{
+    const tutti_peers *peers = &root->root->parallel->peers;
+    int64_t begin;
+
+    return tutti__chunk(tutti_shape_count(whole) / whole.d[whole.n - 1], peers->size, peers->rank,
+                        &begin);
+}
+
 tutti_tensor *tutti_parallel_tokens(tutti_module *m, tutti_tensor *x)
 {
     struct tutti__parallel *parallel = m && m->root ? m->root->parallel : NULL;
@@ -445,20 +465,47 @@ static tutti_status find_rows(const tutti__state *state, const tutti_tensor *ind
     return TUTTI_OK;
 }
 
-tutti_tensor *tutti__parallel_rows(tutti_tensor *weight, tutti_tensor *indices)
+/* The numbers of those rows; the indices themselves, if all rows are here. */
+static tutti_tensor *own_indices(tutti_tensor *weight, tutti_tensor *indices, own_rows *own)
 {
     const tutti__state *state = divided(weight);
-    tutti_tensor *rows;
     tutti_status status;
-    own_rows own;
 
     if (!state || !indices || indices->poison != TUTTI_OK || indices->dtype != TUTTI_I64 ||
         !indices->host || indices->shape.n == TUTTI_MAX_DIMS)
-        return tutti_functional_embedding(weight, indices);
-    status = find_rows(state, indices, &own);
+        return indices;
+    status = find_rows(state, indices, own);
     if (status != TUTTI_OK)
         return tutti__poisoned(indices->cx, status);
-    rows = tutti_input(indices->cx, (tutti_array){own.row, TUTTI_SHAPE(own.n), TUTTI_I64});
-    return tutti__peers_rows(tutti_functional_embedding(weight, rows), own.place, indices->shape,
-                             peers_of(state));
+    return tutti_input(indices->cx, (tutti_array){own->row, TUTTI_SHAPE(own->n), TUTTI_I64});
+}
+
+tutti_tensor *tutti__parallel_rows(tutti_tensor *weight, tutti_tensor *indices)
+{
+    own_rows own = {NULL};
+    tutti_tensor *rows = own_indices(weight, indices, &own);
+    tutti_tensor *y = tutti_functional_embedding(weight, rows);
+
+    if (rows == indices || tutti_tensor_status(rows) != TUTTI_OK)
+        return y;
+    return tutti__peers_rows(y, own.place, indices->shape, peers_of(divided(weight)));
+}
+
+tutti_tensor *tutti__parallel_own_indices(tutti_tensor *weight, tutti_tensor *indices)
+{
+    return own_indices(weight, indices, &(own_rows){NULL});
+}
+
+tutti_shape tutti__parallel_own_shape(const tutti_tensor *weight, tutti_array indices)
+{
+    const tutti__state *state = divided(weight);
+    const int64_t *index = indices.p;
+    int64_t begin, rows, n = 0;
+
+    if (!state || indices.dtype != TUTTI_I64)
+        return indices.shape;
+    rows = tutti__chunk(state->split.whole, state->split.count, state->split.index, &begin);
+    for (int64_t i = 0; i < tutti_shape_count(indices.shape); i++)
+        n += index[i] >= begin && index[i] < begin + rows;
+    return TUTTI_SHAPE(n);
 }

@@ -41,8 +41,19 @@ static bool selects_tensor(const char *pattern, size_t n, const tutti_tensor *t)
     return false;
 }
 
+/* t of the whole model, which knows all of its names. */
+static const tutti_tensor *with_all_names(const tutti_tensor *t)
+{
+    const struct tutti_root *root = t->parameter ? t->parameter->owner : NULL;
+    const tutti_tensor *of_whole =
+        root && root->whole ? tutti_module_find(root->whole, t->name) : NULL;
+
+    return of_whole ? of_whole : t;
+}
+
 bool tutti__tensor_selected(const tutti_tensor *t, const char *patterns)
 {
+    t = with_all_names(t);
     for (; *patterns; patterns += strcspn(patterns, ","), patterns += *patterns == ',')
         if (selects_tensor(patterns, strcspn(patterns, ","), t))
             return true;
@@ -74,8 +85,11 @@ static void list_parts(const tutti_module *m, size_t n, bool parameters_only, ch
 tutti_status tutti__check_selection(const tutti_module *m, const char *patterns,
                                     bool parameters_only, const char *what)
 {
-    const size_t n = parameters_only ? tutti_module_n_parameters(m) : tutti_module_n_state(m);
     char parts[400] = "(none)";
+    size_t n;
+
+    m = tutti__whole_of(m);
+    n = parameters_only ? tutti_module_n_parameters(m) : tutti_module_n_state(m);
 
     for (; *patterns; patterns += strcspn(patterns, ","), patterns += *patterns == ',') {
         const size_t length = strcspn(patterns, ",");
@@ -114,6 +128,8 @@ tutti_status tutti_module_freeze(tutti_module *m, const char *patterns)
     TUTTI_TRY(tutti_module_status(m));
     TUTTI_TRY(TUTTI__NOT_NULL(patterns));
     TUTTI_TRY(tutti__check_selection(m, patterns, true, "freeze"));
+    if (tutti__whole_of(m) != m)
+        TUTTI_TRY(tutti_module_freeze(tutti__whole_of(m), patterns));
     for (size_t i = 0; (p = tutti_module_parameter(m, i)) != NULL; i++)
         if (tutti__tensor_selected(p, patterns))
             tutti_parameter_set_requires_grad(p, false);

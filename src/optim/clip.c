@@ -59,7 +59,8 @@ static tutti_status norm_of(const tutti_module *m, float max_norm, double *norm_
     TUTTI_TRY(tutti__add_squares(m->cx, spans, n, &sum));
     if (sharding)
         TUTTI_TRY(tutti__add_peers_squares(&sharding->peers, &sum));
-    TUTTI_TRY(tutti__add_peers_squares(&root->norm_peers, &sum));
+    for (size_t i = 0; i < TUTTI__COUNT_OF(root->norm_peers); i++)
+        TUTTI_TRY(tutti__add_peers_squares(&root->norm_peers[i], &sum));
     *norm_p = sqrt(tutti__squares_value(&sum));
     return TUTTI_OK;
 }

@@ -205,20 +205,31 @@ static const tutti__optim_rule muon = {.name = "muon",
                                        .has =
                                            TUTTI__HAS_MOMENTUM | TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
 
-static bool is_matrix(const tutti_optim *optim, size_t i)
+static bool is_matrix(const tutti_optim *optim, const tutti_module *of, const tutti_tensor *t)
 {
-    const tutti__state *state = optim->module->root->parameters.p[i];
-    const matrix m = matrix_of(optim, state->tensor, NULL);
+    const tutti__state *state = tutti__state_of(t);
+    const matrix m = matrix_of(optim, t, NULL);
 
-    return tutti__state_below(state, optim->module) && m.rows > 1 && m.columns > 1 &&
+    return tutti__state_below(state, of) && m.rows > 1 && m.columns > 1 &&
            !tutti__is_embedding(state->owner);
 }
 
-/* Chooses the matrices among the parameters there are now. */
+/* Whether it is one of the matrices of a model that muon updates. */
+static bool is_chosen(const tutti_optim *optim, const tutti_module *of, const tutti_tensor *t,
+                      const char *adamw, const tutti_tensor *ends[2])
+{
+    return is_matrix(optim, of, t) &&
+           (adamw ? !tutti__tensor_selected(t, adamw)
+                  : strcmp(t->name, ends[0]->name) != 0 && strcmp(t->name, ends[1]->name) != 0);
+}
+
+/* Chooses the matrices among the parameters there are now; of a part of a model, as in all of it. */
 static tutti_status choose_matrices(tutti_optim *optim, const char *adamw)
 {
     const struct tutti_root *root = optim->module->root;
-    size_t first = SIZE_MAX, last = SIZE_MAX, n = 0;
+    const tutti_module *whole = tutti__whole_of(optim->module);
+    const tutti_tensor *ends[2] = {NULL, NULL}, *t;
+    size_t n = 0;
 
     if (adamw)
         TUTTI_TRY(tutti__check_selection(optim->module, adamw, true, "muon: adamw"));
@@ -226,18 +237,16 @@ static tutti_status choose_matrices(tutti_optim *optim, const char *adamw)
     if (!optim->matrix)
         return TUTTI_ERR_MEMORY;
     optim->n_matrix = root->parameters.n;
-    for (size_t i = 0; i < root->parameters.n; i++) {
-        optim->matrix[i] = is_matrix(optim, i);
-        if (!optim->matrix[i])
-            continue;
-        first = first == SIZE_MAX ? i : first;
-        last = i;
-    }
-    for (size_t i = 0; i < root->parameters.n; i++) {
-        optim->matrix[i] &= adamw ? !tutti__tensor_selected(root->parameters.p[i]->tensor, adamw)
-                                  : i != first && i != last;
-        n += optim->matrix[i];
-    }
+    for (size_t i = 0; (t = tutti_module_parameter(whole, i)) != NULL; i++)
+        if (is_matrix(optim, whole, t)) {
+            ends[0] = ends[0] ? ends[0] : t;
+            ends[1] = t;
+        }
+    for (size_t i = 0; (t = tutti_module_parameter(whole, i)) != NULL; i++)
+        n += is_chosen(optim, whole, t, adamw, ends);
+    for (size_t i = 0; i < root->parameters.n; i++)
+        optim->matrix[i] =
+            is_chosen(optim, optim->module, root->parameters.p[i]->tensor, adamw, ends);
     return n > 0 ? TUTTI_OK
                  : tutti__fail(TUTTI_ERR_ARG, "muon: %s has no matrix %s; use adamw",
                                tutti__module_path(optim->module),

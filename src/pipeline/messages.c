@@ -16,8 +16,8 @@ enum {
 
 /* How a tensor looks that is sent next. */
 typedef struct description {
-    int32_t n, dtype;
-    int64_t d[TUTTI_MAX_DIMS], dropout_calls;
+    tutti_shape shape, tokens;
+    int64_t dtype, dropout_calls, needs_grad;
 } description;
 
 /* ---- Memory ---------------------------------------------------------------------------------------------- */
@@ -212,12 +212,31 @@ tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *messag
                                            from, micro_batch);
 }
 
-static tutti_shape shape_in(const tutti__boundary *b, int64_t samples)
+static tutti_shape tokens_of(const tutti__boundary *b, int64_t samples)
+{
+    tutti_shape tokens = b->tokens;
+
+    tokens.d[0] = samples;
+    return tokens;
+}
+
+static tutti_shape shape_in(const tutti_pipeline *p, const tutti__boundary *b, int64_t samples)
 {
     tutti_shape shape = b->shape;
 
-    shape.d[0] = samples;
+    shape.d[0] = b->rows ? tutti__parallel_own_rows(p->module, tokens_of(b, samples)) : samples;
     return shape;
+}
+
+/* What y is, a result of the forward that runs, or such a description. */
+static tutti__boundary boundary_of(const tutti_pipeline *p, tutti_shape shape, tutti_dtype dtype,
+                                   tutti_shape tokens)
+{
+    tutti__boundary b = {.known = true, .shape = shape, .dtype = dtype, .tokens = tokens};
+
+    b.rows =
+        tokens.n > 0 && shape.n == 2 && shape.d[0] == tutti__parallel_own_rows(p->module, tokens);
+    return b;
 }
 
 static int64_t samples_of(const tutti_pipeline *p, int m)
@@ -231,7 +250,7 @@ static tutti_status post_input(const tutti_pipeline *p, tutti__micro_batch *slot
 
     if (slot->in.posted || c->stage == 0 || !c->in.known)
         return TUTTI_OK;
-    return post(p, &slot->in, shape_in(&c->in, samples_of(p, slot->micro_batch)), c->in.dtype,
+    return post(p, &slot->in, shape_in(p, &c->in, samples_of(p, slot->micro_batch)), c->in.dtype,
                 c->stage - 1, tutti__tag_of(p, c->stage, TUTTI__TAG_INPUT));
 }
 
@@ -239,10 +258,10 @@ static tutti_status post_gradient(const tutti_pipeline *p, tutti__micro_batch *s
 {
     const tutti__own_stage *c = &p->chunk[slot->chunk];
 
-    if (slot->back.posted || c->stage == p->stages - 1)
+    if (slot->back.posted || c->stage == p->stages - 1 || !c->out.needs_grad)
         return TUTTI_OK;
-    return post(p, &slot->back, shape_in(&c->out, samples_of(p, slot->micro_batch)), c->out.dtype,
-                c->stage + 1, tutti__tag_of(p, c->stage, TUTTI__TAG_GRADIENT));
+    return post(p, &slot->back, shape_in(p, &c->out, samples_of(p, slot->micro_batch)),
+                c->out.dtype, c->stage + 1, tutti__tag_of(p, c->stage, TUTTI__TAG_GRADIENT));
 }
 
 tutti_status tutti__receive_ahead(tutti_pipeline *p, size_t at)
@@ -271,11 +290,12 @@ tutti_status tutti__receive_ahead(tutti_pipeline *p, size_t at)
 
 static tutti_status send_description(const tutti_pipeline *p, const tutti_tensor *y, int to)
 {
-    description d = {.n = y->shape.n,
-                     .dtype = (int32_t)y->dtype,
-                     .dropout_calls = (int64_t)p->cx->dropout_calls};
+    description d = {.shape = y->shape,
+                     .tokens = tutti__parallel_divided_tokens(p->module),
+                     .dtype = (int64_t)y->dtype,
+                     .dropout_calls = (int64_t)p->cx->dropout_calls,
+                     .needs_grad = y->needs_grad};
 
-    memcpy(d.d, y->shape.d, sizeof d.d);
     return tutti_send(p->group, TUTTI_CONST_BUF(&d, sizeof d, TUTTI_U8), rank_of(p, to),
                       tutti__tag_of(p, to, TUTTI__TAG_HEAD), NULL);
 }
@@ -286,11 +306,9 @@ static tutti_status receive_description(const tutti_pipeline *p, int stage, tutt
 
     TUTTI_TRY(tutti_recv(p->group, TUTTI_BUF(&d, sizeof d, TUTTI_U8), rank_of(p, stage - 1),
                          tutti__tag_of(p, stage, TUTTI__TAG_HEAD), NULL));
-    *b = (tutti__boundary){.known = true,
-                           .shape = {.n = d.n},
-                           .dtype = (tutti_dtype)d.dtype,
-                           .dropout_calls = (uint32_t)d.dropout_calls};
-    memcpy(b->shape.d, d.d, sizeof d.d);
+    *b = boundary_of(p, d.shape, (tutti_dtype)d.dtype, d.tokens);
+    b->dropout_calls = (uint32_t)d.dropout_calls;
+    b->needs_grad = d.needs_grad != 0;
     return TUTTI_OK;
 }
 
@@ -315,11 +333,12 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot)
 tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__micro_batch *slot)
 {
     const tutti__boundary *b = &p->chunk[slot->chunk].in;
-    tutti_tensor *x =
-        tutti__received(p->cx, shape_in(b, samples_of(p, slot->micro_batch)), b->dtype, slot->in.p);
+    const int64_t samples = samples_of(p, slot->micro_batch);
+    tutti_tensor *x = tutti__received(p->cx, shape_in(p, b, samples), b->dtype, slot->in.p);
 
+    tutti__parallel_set_divided_tokens(p->module, tokens_of(b, samples));
     if (x)
-        x->needs_grad = true;
+        x->needs_grad = b->needs_grad;
     return x;
 }
 
@@ -328,7 +347,7 @@ tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot
     const tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_status status = post_gradient(p, slot);
 
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && slot->back.posted)
         status = wait_for(&slot->back);
     return status == TUTTI_OK ? TUTTI_OK
                               : name_stage(p, status, "waits for the gradients", c->stage,
@@ -354,16 +373,20 @@ static tutti_status check_output(tutti_pipeline *p, tutti__own_stage *c, int m,
                                  const tutti_tensor *y)
 {
     const int64_t samples = samples_of(p, m);
+    const tutti__boundary b =
+        boundary_of(p, y->shape, y->dtype, tutti__parallel_divided_tokens(p->module));
 
-    if (y->shape.n < 1 || y->shape.d[0] != samples)
+    if (y->shape.n < 1 || (!b.rows && y->shape.d[0] != samples))
         return tutti__fail(TUTTI_ERR_ARG,
                            "pipeline: stage %d (%s) makes %s of %lld samples; expected samples in "
                            "the first dimension between stages",
                            c->stage, tutti_pipeline_stage(p, c->stage), tutti__shape_text(y->shape),
                            (long long)samples);
-    if (!c->out.known)
-        c->out = (tutti__boundary){.known = true, .shape = y->shape, .dtype = y->dtype};
-    if (tutti_shape_equal(shape_in(&c->out, samples), y->shape) && c->out.dtype == y->dtype)
+    if (!c->out.known) {
+        c->out = b;
+        c->out.needs_grad = y->needs_grad;
+    }
+    if (tutti_shape_equal(shape_in(p, &c->out, samples), y->shape) && c->out.dtype == y->dtype)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
                        "pipeline: stage %d (%s) makes %s %s of micro-batch %d, and made %s before; "
@@ -414,6 +437,7 @@ tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, tut
     if (status != TUTTI_OK)
         return name_stage(p, status, "waits for the activations", chunk->stage, chunk->stage - 1,
                           0);
+    tutti__parallel_set_divided_tokens(p->module, b.tokens);
     *x_p = tutti__received(p->cx, b.shape, b.dtype, chunk->eval.p);
     return *x_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }

@@ -6,6 +6,7 @@
 #include "autograd/backward.h"
 #include "comm/comm.h"
 #include "ddp/ddp.h"
+#include "optim/optim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,12 +181,10 @@ tutti_status tutti__scale_between(const tutti_pipeline *p, tutti_tensor *const *
 static tutti_status scale_to_mean(const tutti_pipeline *p)
 {
     double total = 0, last = 0;
-    tutti_flat flat;
 
     for (int m = 0; m < p->step->micro_batches; m++)
         total += last = (double)p->step->x[m].shape.d[0];
-    TUTTI_TRY(tutti_module_flat(p->module, &flat));
-    return scale(p, flat.gradients, flat.n, last / total);
+    return last == total ? TUTTI_OK : tutti__scale_gradients(p->module, (float)(last / total));
 }
 
 /* ---- Actions ------------------------------------------------------------------------------------------------- */
@@ -256,15 +255,26 @@ static tutti_status compute_backward(tutti_pipeline *p, tutti__micro_batch *slot
     const tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_tensor *dy = NULL;
 
+    if (!is_last_stage(p, slot) && !c->out.needs_grad) /* nothing trains up to here */
+        return TUTTI_OK;
     if (!is_last_stage(p, slot)) {
         dy = tutti__received(p->cx, slot->y->shape, slot->y->dtype, slot->back.p);
         if (!dy)
             return TUTTI_ERR_MEMORY;
     }
     TUTTI_TRY(tutti__backward_from(slot->y, dy, weights_later));
-    if (c->stage > 0)
+    if (c->stage > 0 && c->in.needs_grad)
         TUTTI_TRY(tutti__send_gradient(p, slot));
     return tutti__shared_computed(p, slot);
+}
+
+static bool trains(const tutti__own_stage *c)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < c->n && !any; i++)
+        any = c->parameters[i]->parameter->requires_grad;
+    return any;
 }
 
 /* The rank's last backward, if all gradients become final in it, so that they are averaged while it runs; else SIZE_MAX. */
@@ -273,7 +283,7 @@ static size_t find_averaging(const tutti_pipeline *p)
     const tutti_pipeline_action *a = p->table->actions[p->rank];
     size_t last = SIZE_MAX;
 
-    if (p->shared.t)
+    if (tutti__shared_trains(p))
         return SIZE_MAX;
     for (size_t i = 0; i < p->table->n[p->rank]; i++) {
         if (a[i].pass == TUTTI_PIPELINE_WEIGHT)
@@ -281,7 +291,7 @@ static size_t find_averaging(const tutti_pipeline *p)
         if (a[i].pass == TUTTI_PIPELINE_BACKWARD)
             last = i;
     }
-    return last;
+    return last < SIZE_MAX && trains(&p->chunk[a[last].chunk]) ? last : SIZE_MAX;
 }
 
 static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, size_t at)
@@ -457,6 +467,8 @@ tutti_status tutti_pipeline_run(tutti_pipeline *p, const tutti_pipeline_step *st
     p->step = step;
     p->before = p->cx->step;
     status = check_step(p, step);
+    if (status == TUTTI_OK)
+        status = tutti__pipeline_list(p);
     if (status == TUTTI_OK)
         status = find_table(p);
     if (status == TUTTI_OK)

@@ -16,6 +16,9 @@ typedef struct tutti__boundary {
     bool known;
     tutti_shape shape; /* d[0]: of any number of samples */
     tutti_dtype dtype;
+    bool needs_grad;        /* a stage before trains: its gradient is sent back */
+    tutti_shape tokens;     /* of which each rank of the stage has its rows; n 0: none */
+    bool rows;              /* and these are such rows */
     uint32_t dropout_calls; /* by the stages before */
 } tutti__boundary;
 
@@ -40,8 +43,8 @@ typedef struct tutti__micro_batch {
 } tutti__micro_batch;
 
 typedef struct tutti__own_stage {
-    int stage, first, end; /* blocks first to end - 1 */
-    tutti_tensor **parameters;
+    int stage, first, end;     /* blocks first to end - 1 */
+    tutti_tensor **parameters; /* listed anew when adapters have been added */
     size_t n;
     tutti__boundary in, out;
     tutti__message eval; /* received by tutti_pipeline_forward */
@@ -67,6 +70,7 @@ struct tutti_pipeline {
     tutti__own_stage *chunk;
     char *state; /* patterns of this rank's parameters and buffers */
     tutti_model *model;
+    tutti_model *whole; /* tutti_root.whole of it */
     tutti_module *module;
     tutti_ddp *ddp;
     tutti_pipeline_table *made; /* for the last number of micro-batches; NULL: none yet */
@@ -78,6 +82,7 @@ struct tutti_pipeline {
     const tutti_pipeline_table *table;
     uint64_t before;    /* steps of the context */
     size_t averaging;   /* the action in which gradients are averaged; SIZE_MAX: after all */
+    size_t listed;      /* parameters of the module when the stages' were listed */
     uint64_t steps;     /* done */
     uint64_t evaluated; /* 1 + serial of the last step with a tutti_pipeline_forward */
 };
@@ -99,12 +104,9 @@ tutti_status tutti__pipeline_agree(const tutti_pipeline *p, tutti_group *group,
 static inline int64_t tutti__pipeline_counted_elsewhere(const tutti_pipeline *p)
 {
     return p->shared.t && p->shared.last % p->ranks == p->rank
-               ? tutti_shape_count(p->shared.t->shape)
+               ? tutti__whole_count(tutti__state_of(p->shared.t))
                : 0;
 }
-
-/* The names of this rank's parameters and buffers, as patterns. */
-const char *tutti__pipeline_state(const tutti_pipeline *p);
 
 /* ---- stages.c ---- */
 
@@ -112,6 +114,8 @@ const char *tutti__pipeline_state(const tutti_pipeline *p);
 tutti_status tutti__pipeline_open(tutti_pipeline *p, const char *model,
                                   const tutti_model_opts *model_opts, const char *cuts);
 void tutti__pipeline_close(tutti_pipeline *p);
+/* The parameters of each stage, if there are others than before. */
+tutti_status tutti__pipeline_list(tutti_pipeline *p);
 /* The first block of each of n stages, cuts[n] the number of blocks, so that the largest sum of costs is the smallest. */
 void tutti__cut_evenly(const double *costs, int n_blocks, int *cuts, int n);
 
@@ -166,6 +170,8 @@ tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int st
 
 /* Finds the parameter that two stages have. ARG: it cannot be one of two ranks. */
 tutti_status tutti__shared_find(tutti_pipeline *p);
+/* Whether there is one, and it is not frozen. */
+bool tutti__shared_trains(const tutti_pipeline *p);
 /* After backward of a micro-batch, whose step is the context's; before each action, and with `all` at the end of the step. */
 tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__micro_batch *slot);
 tutti_status tutti__shared_add(tutti_pipeline *p, bool all);

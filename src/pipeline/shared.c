@@ -4,7 +4,7 @@
  * order, and the ranks of the two stages get to a micro-batch at different times. So the rank of the head adds all: it leaves the
  * gradient of the product out of its backward, and computes it when the gradients of the same micro-batch's vectors, which are as large as an
  * activation, have come from the first stage, or are about to: after those of the micro-batch before. At the end the first stage gets the
- * sum; both then make the same update. */
+ * sum; both then make the same update. If layers are divided among ranks, each has its rows of the table in both stages. */
 #include "pipeline/pipeline.h"
 
 #include "autograd/backward.h"
@@ -49,15 +49,20 @@ tutti_status tutti__shared_find(tutti_pipeline *p)
         shared->first = first;
         shared->last = last;
         t->parameter->apart = true;
-        t->parameter->counted_by_peer = last % p->ranks == p->rank;
+        t->parameter->counted_by_peer |= last % p->ranks == p->rank;
         tutti__parked_init(p->cx, &shared->step);
     }
     return TUTTI_OK;
 }
 
+bool tutti__shared_trains(const tutti_pipeline *p)
+{
+    return p->shared.t && p->shared.t->parameter->requires_grad;
+}
+
 static bool has_head(const tutti_pipeline *p)
 {
-    return p->shared.t && p->shared.last % p->ranks == p->rank;
+    return tutti__shared_trains(p) && p->shared.last % p->ranks == p->rank;
 }
 
 /* ---- Of a step ------------------------------------------------------------------------------------------------ */
@@ -80,15 +85,15 @@ tutti_status tutti__shared_computed(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     const int stage = p->chunk[slot->chunk].stage;
 
-    if (p->shared.t && stage == p->shared.first)
+    if (tutti__shared_trains(p) && stage == p->shared.first)
         return send_rows(p, slot);
-    slot->shared_left = p->shared.t && stage == p->shared.last;
+    slot->shared_left = tutti__shared_trains(p) && stage == p->shared.last;
     return TUTTI_OK;
 }
 
 static tutti_shape rows_of(const tutti_pipeline *p, int m)
 {
-    tutti_shape shape = p->step->x[m].shape;
+    tutti_shape shape = tutti__parallel_own_shape(p->shared.t, p->step->x[m]);
 
     shape.d[shape.n++] = p->shared.t->shape.d[1];
     return shape;
@@ -104,7 +109,8 @@ static tutti_status add_rows(tutti_pipeline *p, int m, void *rows)
     tutti__parked_swap(p->cx, &p->shared.step);
     tutti_step_begin(p->cx, NULL);
     t->parameter->apart = false;
-    y = tutti_functional_embedding(t, tutti_input(p->cx, p->step->x[m]));
+    y = tutti_functional_embedding(
+        t, tutti__parallel_own_indices(t, tutti_input(p->cx, p->step->x[m])));
     dy = tutti__received(p->cx, rows_of(p, m), TUTTI_F32, rows);
     status = !y || !dy ? TUTTI_ERR_MEMORY : tutti_tensor_status(y);
     if (status == TUTTI_OK)
@@ -157,7 +163,7 @@ tutti_status tutti__shared_exchange(tutti_pipeline *p)
 {
     const tutti__shared_table *shared = &p->shared;
     const int tag = tutti__tag_of(p, shared->first, TUTTI__TAG_TABLE);
-    tutti__parameter *parameter = shared->t ? shared->t->parameter : NULL;
+    tutti__parameter *parameter = tutti__shared_trains(p) ? shared->t->parameter : NULL;
     tutti_buf buf = {.dtype = TUTTI_F32, .stream = tutti_ctx_stream(p->cx)};
 
     if (!parameter)

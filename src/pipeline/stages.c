@@ -207,11 +207,29 @@ static tutti_status make_model(tutti_pipeline *p, const char *name, const tutti_
     return status;
 }
 
+/* What tells which names the other stages have, and how parameters are numbered: the whole model, whose parameters get no memory. */
+static tutti_status make_whole(tutti_pipeline *p, const char *name, const tutti_model_opts *opts)
+{
+    const bool defers = p->cx->defers_parameters;
+    tutti_model_opts undivided = *opts;
+    tutti_status status;
+
+    undivided.parallel = NULL;
+    p->cx->defers_parameters = true;
+    status = tutti__model_new_part(&p->whole, p->cx, name, &undivided, NULL, true);
+    p->cx->defers_parameters = defers;
+    if (status == TUTTI_OK)
+        p->module->root->whole = tutti_model_module(p->whole);
+    return status;
+}
+
 static tutti_status list_parameters(tutti_pipeline *p, tutti__own_stage *chunk)
 {
     const size_t n = tutti_module_n_parameters(p->module);
     char *state = state_of(p, chunk->first, chunk->end);
 
+    free(chunk->parameters);
+    chunk->n = 0;
     chunk->parameters = tutti__alloc((n + 1) * sizeof(tutti_tensor *));
     for (size_t i = 0; state && chunk->parameters && i < n; i++) {
         tutti_tensor *t = tutti_module_parameter(p->module, i);
@@ -228,6 +246,16 @@ static tutti_status list_parameters(tutti_pipeline *p, tutti__own_stage *chunk)
                        "pipeline: stage %d (%s) has no parameters; expected cuts with some in each "
                        "stage",
                        chunk->stage, tutti_pipeline_stage(p, chunk->stage));
+}
+
+tutti_status tutti__pipeline_list(tutti_pipeline *p)
+{
+    const size_t n = tutti_module_n_parameters(p->module);
+
+    for (int c = 0; c < p->chunks && p->listed != n; c++)
+        TUTTI_TRY(list_parameters(p, &p->chunk[c]));
+    p->listed = n;
+    return TUTTI_OK;
 }
 
 const char *tutti_pipeline_stage(const tutti_pipeline *p, int s)
@@ -267,8 +295,8 @@ tutti_status tutti__pipeline_open(tutti_pipeline *p, const char *model,
         p->chunk[c].end = p->cuts[stage + 1];
     }
     TUTTI_TRY(make_model(p, model, opts));
-    for (int c = 0; c < p->chunks; c++)
-        TUTTI_TRY(list_parameters(p, &p->chunk[c]));
+    TUTTI_TRY(tutti__pipeline_list(p));
+    TUTTI_TRY(make_whole(p, model, opts));
     return tutti__shared_find(p);
 }
 
@@ -279,13 +307,9 @@ void tutti__pipeline_close(tutti_pipeline *p)
         tutti__message_free(p->cx, &p->chunk[c].eval);
     }
     tutti_model_free(p->model);
+    tutti_model_free(p->whole);
     free(p->chunk);
     free(p->cuts);
     free(p->blocks);
     free(p->state);
-}
-
-const char *tutti__pipeline_state(const tutti_pipeline *p)
-{
-    return p->state;
 }

@@ -96,7 +96,7 @@ static int clip(tutti_group *peers, int part, int parts, int threads, float max_
 
     CHECK_0(net_new(&m, part, parts, threads));
     if (peers)
-        m.base.root->norm_peers = tutti_group_peers(peers);
+        m.base.root->norm_peers[0] = tutti_group_peers(peers);
     CHECK_0(give_all(&m, part, parts));
     CHECK_OK(tutti_clip_grad_norm(&m.base, max_norm, norm_p));
     memcpy(everywhere, test_grad(m.everywhere.bias), 3 * sizeof(float));
@@ -129,7 +129,7 @@ static int a_nan_of_one_rank_reaches_all(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK_0(net_new(&m, rank, size, 1));
-    m.base.root->norm_peers = tutti_group_peers(group);
+    m.base.root->norm_peers[0] = tutti_group_peers(group);
     CHECK_0(give_all(&m, rank, size));
     if (rank == size - 1)
         test_put(m.cx, m.sliced.bias->parameter->grad, &(float){NAN}, sizeof(float));
@@ -150,7 +150,7 @@ static int an_infinity_of_one_rank_skips_the_step_on_all(tutti_group *group, voi
 
     (void)arg;
     CHECK_0(net_new(&m, rank, size, 1));
-    m.base.root->norm_peers = tutti_group_peers(group);
+    m.base.root->norm_peers[0] = tutti_group_peers(group);
     CHECK_OK(tutti_sgd_new(&optim, &m.base, NULL));
     CHECK_OK(tutti_scaler_new(&scaler, NULL));
     for (int step = 0; step < 2; step++) {
@@ -221,7 +221,7 @@ static int norm_of(tutti_group *data, tutti_group *peers, int part, int parts, b
     CHECK_0(net_new(&m, part, parts, 1));
     CHECK_0(set_weights(&m));
     if (peers)
-        m.base.root->norm_peers = tutti_group_peers(peers);
+        m.base.root->norm_peers[0] = tutti_group_peers(peers);
     CHECK_OK(tutti_ddp_new(&ddp, &m.base, data, &opts));
     CHECK_OK(backward(&m, part, parts, tutti_group_rank(data)));
     CHECK_OK(tutti_clip_grad_norm(&m.base, 0, norm_p));

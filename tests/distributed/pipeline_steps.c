@@ -18,6 +18,8 @@ typedef struct setting {
     bool uneven, recompute;
     const char *cuts;
     int data; /* ranks with the same stages, for other samples; 0: one */
+    int tensor; /* ranks among which layers are divided; 0: one. Also those of the model that accumulates */
+    bool sequence;
     bool zero;
     const char *table; /* actions of the test's own; NULL: the kind's */
 } setting;
@@ -73,7 +75,8 @@ static tutti_model_opts model_opts(const setting *s, tutti_llama_opts *llama)
     if (s->tokens)
         o.context = CONTEXT;
     if (strcmp(s->model, "llama") == 0) {
-        *llama = (tutti_llama_opts){.kv_heads = 1, .tie_embeddings = s->tied};
+        *llama =
+            (tutti_llama_opts){.kv_heads = s->tensor ? s->tensor : 1, .tie_embeddings = s->tied};
         o.llama = llama;
     }
     return o;
@@ -185,21 +188,26 @@ static int evaluate(tutti_ctx *cx, tutti_pipeline *p, tutti_ctx *whole_cx, tutti
 typedef struct layout {
     tutti_mesh *mesh;
     tutti_group *pipeline, *data; /* data NULL: one */
+    tutti_peers tensor;           /* size 0: layers are whole */
     int share;
 } layout;
 
 static int layout_make(layout *l, tutti_group *world, const setting *s)
 {
     const tutti_mesh_dimension dimensions[] = {{.name = "pipeline"},
-                                               {.name = "data", .size = s->data}};
+                                               {.name = "data", .size = s->data ? s->data : 1},
+                                               {.name = "tensor", .size = s->tensor}};
 
     *l = (layout){.pipeline = world};
-    if (s->data < 2)
+    if (s->data < 2 && s->tensor < 2)
         return 0;
-    CHECK_OK(tutti_mesh_new(&l->mesh, world, dimensions, 2));
+    CHECK_OK(tutti_mesh_new(&l->mesh, world, dimensions, s->tensor ? 3 : 2));
     l->pipeline = tutti_mesh_group(l->mesh, "pipeline");
-    l->data = tutti_mesh_group(l->mesh, "data");
+    if (s->data > 1)
+        l->data = tutti_mesh_group(l->mesh, "data");
     l->share = tutti_mesh_rank(l->mesh, "data");
+    if (s->tensor)
+        l->tensor = tutti_group_peers(tutti_mesh_group(l->mesh, "tensor"));
     return 0;
 }
 
@@ -211,7 +219,7 @@ static int trains_alike(tutti_group *world, void *arg)
     tutti_pipeline_opts opts = {.kind = s->kind, .chunks = s->chunks, .cuts = s->cuts};
     tutti_pipeline_table *table = NULL;
     tutti_llama_opts llama;
-    const tutti_model_opts o = model_opts(s, &llama);
+    tutti_model_opts o = model_opts(s, &llama);
     batches *b = malloc(sizeof *b);
     running r = {.s = s, .b = b};
     tutti_ctx *whole_cx;
@@ -227,6 +235,9 @@ static int trains_alike(tutti_group *world, void *arg)
         CHECK_OK(tutti_pipeline_table_read(&table, s->table));
     opts.table = table;
     CHECK_0(layout_make(&l, world, s));
+    if (s->tensor)
+        o.parallel = &l.tensor;
+    o.parallel_tokens = s->sequence;
     CHECK_OK(tutti_ctx_new(&whole_cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&whole, whole_cx, s->model, &o));
     if (l.data)
@@ -357,6 +368,53 @@ static void with_data_parallel(void **state)
         }
 }
 
+/* Of two stages and two parts of each layer: as accumulation with layers divided alike. */
+static void with_divided_layers(void **state)
+{
+    static const setting models[] = {
+        {.model = "gpt2", .layers = 4, .dropout = 0.1, .tokens = true, .uneven = true},
+        {.model = "llama", .layers = 4, .tokens = true, .tied = true, .recompute = true},
+        {.model = "vit", .layers = 4, .dropout = 0.1, .uneven = true}};
+
+    (void)state;
+    if (test_device().kind == TUTTI_STRICT) /* on which layers are not divided */
+        skip();
+    for (size_t i = 0; i < TUTTI__COUNT_OF(models); i++)
+        for (size_t k = 0; k < TUTTI__COUNT_OF(KINDS); k++)
+            for (int sequence = 0; sequence < 2; sequence++) {
+                setting s = models[i];
+
+                s.kind = KINDS[k];
+                s.chunks = KINDS[k] == TUTTI_PIPELINE_INTERLEAVED ? 2 : 1;
+                s.micro_batches = 5;
+                s.tensor = 2;
+                s.sequence = sequence;
+                if (tutti_run_ranks_as_threads(4, trains_alike, &s) != 0)
+                    fail_msg("%s, schedule %d, sequence %d", s.model, (int)s.kind, sequence);
+            }
+}
+
+static void with_all(void **state)
+{
+    (void)state;
+    if (test_device().kind == TUTTI_STRICT)
+        skip();
+    for (int zero = 0; zero < 2; zero++) {
+        setting s = {.model = "gpt2",
+                     .layers = 3,
+                     .dropout = 0.1,
+                     .tokens = true,
+                     .micro_batches = 3,
+                     .uneven = true,
+                     .data = 2,
+                     .tensor = 2,
+                     .sequence = true,
+                     .zero = zero};
+
+        assert_int_equal(tutti_run_ranks_as_threads(8, trains_alike, &s), 0);
+    }
+}
+
 static tutti_status count_calls(void *arg, tutti_group *group, tutti_tensor *const *buffers,
                                 size_t n)
 {
@@ -454,6 +512,8 @@ int main(void)
         cmocka_unit_test(vit),
         cmocka_unit_test(mini_resnet),
         cmocka_unit_test(with_data_parallel),
+        cmocka_unit_test(with_divided_layers),
+        cmocka_unit_test(with_all),
         cmocka_unit_test(buffers_once_a_step),
         cmocka_unit_test(tables_of_a_program),
         cmocka_unit_test(as_processes),

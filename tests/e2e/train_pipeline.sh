@@ -30,7 +30,7 @@ says pipeline "stage 3, of rank 1: .*head"
 
 # Two pipelines side by side, as two ranks.
 train ranks -n 2 $gpt2
-for zero in 0 1; do
+for zero in 0 1 2; do
     rm -rf pipeline
     train pipeline -n 4 --pipeline 2 --zero $zero $gpt2
     alike ranks pipeline
@@ -53,12 +53,10 @@ refused 2 "no block \"h.9\"" "$TUTTI" train -n 2 --pipeline 2 --pipeline-cuts h.
 refused 2 "micro_batches: it is for a pipeline" "$TUTTI" train --micro-batches 2 --run-dir no
 refused 2 "give one of the two" "$TUTTI" train -n 2 --pipeline 2 --micro-batches 2 $gpt2 --run-dir no
 refused 2 "pipeline_cuts: it is for a pipeline" "$TUTTI" train --pipeline-cuts fc --run-dir no
-refused 2 "amp: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --amp fp16 --run-dir no
 refused 2 "shards" "$TUTTI" train -n 2 --pipeline 2 --shards 2 --run-dir no
 refused 2 "zero: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --zero 3 --run-dir no
-refused 2 "tensor: with pipeline=2" "$TUTTI" train -n 4 --pipeline 2 --tensor 2 --model vit --run-dir no
-refused 2 "optimizer: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --optimizer muon --run-dir no
-refused 2 "lr_groups: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --lr-groups fc=10 --run-dir no
+refused 2 "histograms: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --histograms true --run-dir no
+refused 2 "find_unused: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --find-unused true --run-dir no
 refused 2 "pipeline_schedule: it is for a pipeline" "$TUTTI" train --pipeline-schedule gpipe --run-dir no
 
 # Resumed by another layout with as many samples a step: no change of ranks is said. What is refused is named as it was given.

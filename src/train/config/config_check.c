@@ -64,17 +64,8 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         bool is_set;
         const char *name, *why;
     } rows[] = {
-        {c->tensor > 1, "tensor", "divides layers of the same stage; use tensor=1"},
-        {c->zero > 1, "zero",
-         "releases, with 2 and 3, what the next micro-batch needs; use zero=0 or 1"},
-        {strcmp(c->amp, "fp16") == 0, "amp", "scales the loss with fp16; use amp=bf16 or off"},
-        {c->lora_rank > 0, "lora_rank", "adapts layers by names of the whole model; leave it out"},
-        {c->init_only[0], "init_only", "names tensors of the whole model; leave it out"},
-        {c->freeze[0], "freeze", "names parameters of the whole model; leave it out"},
-        {c->lr_groups[0], "lr_groups", "names parameters of the whole model; leave it out"},
-        {strcmp(c->optimizer, "muon") == 0, "optimizer",
-         "is, with muon, another for the first and last matrix of the whole model; use sgd, adam, "
-         "adamw, rmsprop, adagrad or lamb"},
+        {c->zero > 2, "zero",
+         "gathers, with 3, a stage's weights in an order that messages decide; use zero=0, 1 or 2"},
         {c->find_unused, "find_unused", "may skip what another stage waits for; leave it out"},
         {c->static_graph, "static_graph", "may skip what another stage waits for; leave it out"},
         {c->lr_find, "lr_find", "changes weights and takes them back; use pipeline=1 for it"},

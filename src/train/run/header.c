@@ -123,7 +123,7 @@ static void print_amp(tutti__train_run *run)
 /* What adapters leave to train. */
 static void print_adapters(tutti__train_run *run)
 {
-    const tutti_module *m = run->session.module;
+    const tutti_module *m = tutti__whole_of(run->session.module);
     const tutti_tensor *t;
     int64_t trained = 0;
     uint64_t adapters = 0;
@@ -163,18 +163,20 @@ static void print_end(tutti__train_run *run)
                             steps, (long long)c->epochs);
 }
 
-static void print_stages(tutti__train_run *run, int data)
+/* A stage has so many ranks, one behind the other: of each pipeline, and of those the parts of layers. */
+static void print_stages(tutti__train_run *run, int data, int tensor)
 {
     const tutti__session *s = &run->session;
+    const int each = data * tensor;
     const long long micro = s->config->grad_accumulation, batch = s->config->batch_size;
     const int ranks = tutti_mesh_size(s->mesh, "pipeline");
     char of[48] = "";
 
     for (int i = 0; i < tutti_pipeline_stages(s->pipeline); i++) {
-        const int first = i % ranks * data;
+        const int first = i % ranks * each;
 
-        if (data > 1)
-            snprintf(of, sizeof of, "ranks %d-%d", first, first + data - 1);
+        if (each > 1)
+            snprintf(of, sizeof of, "ranks %d-%d", first, first + each - 1);
         else
             snprintf(of, sizeof of, "rank %d", first);
         tutti__progress_say(&run->progress, "%s%d, of %s: %s",
@@ -215,7 +217,7 @@ static void print_layout(tutti__train_run *run)
     if (!s->mesh)
         return;
     if (s->pipeline)
-        print_stages(run, data);
+        print_stages(run, data, tensor);
     if (tensor > 1)
         tutti__progress_say(
             &run->progress,
@@ -227,17 +229,22 @@ static void print_layout(tutti__train_run *run)
                             "tutti generate writes them from a checkpoint");
 }
 
-/* " x batch 4", or of ranks that divide a model " = 2 data x 2 tensor, 8 samples a step". */
+/* " x batch 4", or of ranks that divide a model " = 2 data x 2 pipeline x 2 tensor, 8 samples a step". */
 static void text_of_step(const tutti__session *s, char *text, size_t size)
 {
     const tutti__train_config *c = s->config;
     const int data = tutti__session_data_size(s);
     const long long samples = step_samples(data, c->batch_size, c->grad_accumulation);
 
+    char pipeline[32] = "", tensor[32] = "";
+
+    if (c->pipeline > 1)
+        snprintf(pipeline, sizeof pipeline, " x %lld pipeline", (long long)c->pipeline);
+    if (c->tensor > 1)
+        snprintf(tensor, sizeof tensor, " x %lld tensor", (long long)c->tensor);
     if (s->mesh)
-        snprintf(text, size, " = %d data x %lld %s, %lld sample%s a step", data,
-                 (long long)(s->pipeline ? c->pipeline : c->tensor),
-                 s->pipeline ? "pipeline" : "tensor", samples, tutti__s((uint64_t)samples));
+        snprintf(text, size, " = %d data%s%s, %lld sample%s a step", data, pipeline, tensor,
+                 samples, tutti__s((uint64_t)samples));
     else
         snprintf(text, size, " x batch %lld", (long long)c->batch_size);
 }

@@ -7,7 +7,6 @@
 #include "data/text/tokens.h"
 #include "ddp/pieces.h"
 #include "nn/nn.h"
-#include "pipeline/pipeline.h"
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
 #include "train/run/run.h"
@@ -156,10 +155,7 @@ static void warn_of_tokens(const tutti__train_run *run)
 static tutti_status load_weights(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
-    tutti_pipeline *pipeline = run->session.pipeline;
-    const tutti_load_opts opts = {.only = pipeline ? tutti__pipeline_state(pipeline) : c->init_only,
-                                  .partial = c->init_partial,
-                                  .finite = true};
+    const tutti_load_opts opts = {.only = c->init_only, .partial = c->init_partial, .finite = true};
     char loaded[2048];
     tutti_status status =
         tutti_module_load_with(run->session.module, c->init, &opts, loaded, sizeof loaded);
@@ -170,22 +166,16 @@ static tutti_status load_weights(tutti__train_run *run)
                                ? " (--init-partial loads what fits)"
                                : "");
     tutti__progress_say(&run->progress, "init: %s%s", loaded,
-                        pipeline ? "; those of this rank's stages" : "");
+                        run->session.pipeline ? "; those of this rank's stages" : "");
     warn_of_tokens(run);
     return TUTTI_OK;
 }
 
-/* The other ranks read it too, unless a checkpoint is expected, so that a wrong file is reported; and if they have other parts of the
- * model, in any case. */
-tutti_status tutti__run_load_init(tutti__train_run *run)
+static tutti_status load_all(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
     tutti_status status;
 
-    if (run->resume.found ||
-        (run->session.rank != 0 && !starts_anew(run) &&
-         (!run->session.mesh || run->session.pipeline))) /* who has other parts */
-        return TUTTI_OK;
     if (c->init[0])
         TUTTI_TRY(load_weights(run));
     if (!c->lora_init[0])
@@ -197,14 +187,24 @@ tutti_status tutti__run_load_init(tutti__train_run *run)
     return TUTTI_OK;
 }
 
+/* The other ranks read it too, unless a checkpoint is expected, so that a wrong file is reported; and if they have other parts of the
+ * model, in any case. */
+tutti_status tutti__run_load_init(tutti__train_run *run)
+{
+    if (run->resume.found ||
+        (run->session.rank != 0 && !starts_anew(run) &&
+         (!run->session.mesh || run->session.pipeline))) /* who has other parts */
+        return TUTTI_OK;
+    return load_all(run);
+}
+
 tutti_status tutti__run_load_stage(tutti__train_run *run)
 {
     const tutti__session *s = &run->session;
 
-    if (!s->pipeline || !s->config->init[0] || run->resume.found || s->rank == 0 ||
-        starts_anew(run))
+    if (!s->pipeline || run->resume.found || s->rank == 0 || starts_anew(run))
         return TUTTI_OK;
-    return load_weights(run);
+    return load_all(run);
 }
 
 tutti_status tutti__run_point_best(tutti__train_run *run)

@@ -37,7 +37,7 @@ tutti_status tutti__session_agree_pipeline(tutti__session *s)
     s->n_parameters =
         tutti_module_count(s->module) - tutti__pipeline_counted_elsewhere(s->pipeline);
     TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(&s->n_parameters, 1, TUTTI_I64), TUTTI_SUM, NULL));
-    s->module->root->norm_peers = tutti_group_peers(group);
+    s->module->root->norm_peers[1] = tutti_group_peers(group);
     return TUTTI_OK;
 }
 

@@ -463,12 +463,24 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }
 
+static bool trains(const tutti_module *m)
+{
+    const tutti_tensor *t;
+    bool any = false;
+
+    for (size_t i = 0; !any && (t = tutti_module_parameter(m, i)) != NULL; i++)
+        any = t->parameter->requires_grad;
+    return any;
+}
+
 tutti_status tutti__session_open_ddp(tutti__session *s)
 {
     const tutti__train_config *c = s->config;
-    const tutti_ddp_opts opts = tutti__session_ddp_opts(s);
+    tutti_ddp_opts opts = tutti__session_ddp_opts(s);
     tutti_group *group = tutti__session_data_group(s);
 
+    if (s->pipeline && !trains(s->module)) /* it has no state to divide */
+        opts.zero = 0;
     if (s->pipeline)
         TUTTI_TRY(tutti__session_agree_pipeline(s));
     if (c->sync_bn)

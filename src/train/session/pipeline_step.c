@@ -17,6 +17,7 @@ typedef struct copies {
     tutti_array *x, *y;
     void **memory; /* of x and y of each */
     size_t *samples;
+    tutti_tensor *loss; /* the last one, without the scaler's scale */
 } copies;
 
 static void copies_free(copies *c)
@@ -85,19 +86,22 @@ static tutti_status collect(copies *c, tutti_batch *batch, uint64_t begin_ns)
 
 static tutti_tensor *loss(void *self, int m, tutti_tensor *output)
 {
-    const copies *c = self;
-    tutti_tensor *loss = NULL;
-    const tutti_status status = tutti__session_loss(c->s, output, c->y[m], &loss);
+    copies *c = self;
+    const tutti_status status = tutti__session_loss(c->s, output, c->y[m], &c->loss);
 
-    return status == TUTTI_OK ? loss : tutti__poisoned(c->s->cx, status);
+    if (status != TUTTI_OK)
+        return tutti__poisoned(c->s->cx, status);
+    return c->s->scaler ? tutti_scaler_scale(c->s->scaler, c->loss) : c->loss;
 }
 
-static tutti_status computed(void *self, int m, tutti_tensor *loss)
+/* Right after it was made. */
+static tutti_status computed(void *self, int m, tutti_tensor *scaled)
 {
     const copies *c = self;
 
+    (void)scaled;
     c->s->step.images += (double)c->samples[m];
-    TUTTI_TRY(tutti__loss_ask(&c->s->loss, loss));
+    TUTTI_TRY(tutti__loss_ask(&c->s->loss, c->loss));
     return tutti__session_take_loss(c->s, c->samples[m]);
 }
 
