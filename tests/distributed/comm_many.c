@@ -206,6 +206,7 @@ static int messages(tutti_group *group, void *arg)
             for (size_t i = 0; i < count; i++)
                 CHECK(in[i] == value(from, rank, i));
         }
+    CHECK(count_descriptors() <= 64);
     CHECK_OK(tutti_barrier(group, NULL));
     free(out);
     free(in);
