@@ -46,8 +46,7 @@ bool tutti__shm_reduces_by_tree(const tutti__shm *shm, const tutti__operation *o
            pieces = tutti__op_traits_of(op)->scatters ? (size_t)shm->comm->size : 1;
 
     return shm->fan > 0 && tutti__op_traits_of(op)->reduces && !tutti__op_is_empty(op) &&
-           op->signature.count <= most &&
-           tutti__signature_bytes(&op->signature) * pieces <= most;
+           op->signature.count <= most && tutti__signature_bytes(&op->signature) * pieces <= most;
 }
 
 /* What each rank gives, in s->shm->pointers. */
@@ -56,8 +55,8 @@ static tutti_status find(const by_last *s)
     const void **src = (const void **)tutti__shm_pointers(s->shm);
 
     if (!s->with_call)
-        TUTTI_TRY(
-            tutti__shm_find_contributions(s->shm, 0, s->shm->comm->size, (char **)s->shm->pointers));
+        TUTTI_TRY(tutti__shm_find_contributions(s->shm, 0, s->shm->comm->size,
+                                                (char **)s->shm->pointers));
     for (int r = 0; r < s->shm->comm->size; r++) {
         if (r == s->rank)
             src[r] = s->op->src;

@@ -404,8 +404,8 @@ static bool on_its_way(const tutti__link *link)
     int bytes = 0, family = 0;
     socklen_t size = sizeof family;
 
-    if (link->deaf || link->state != TUTTI__LINK_OPEN || getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 ||
-        family == AF_UNIX)
+    if (link->deaf || link->state != TUTTI__LINK_OPEN ||
+        getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family == AF_UNIX)
         return false;
     return ioctl(link->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }

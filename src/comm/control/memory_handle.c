@@ -34,8 +34,7 @@ int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uin
     while (!member->handles && error == 0) {
         if (links->at[member->link].over || atomic_load(&control->comm->failed))
             error = ECONNRESET;
-        else if (!tutti__cond_wait(&links->changed, &links->lock, deadline) &&
-                 !member->handles)
+        else if (!tutti__cond_wait(&links->changed, &links->lock, deadline) && !member->handles)
             error = ETIMEDOUT;
     }
     if (!error) {

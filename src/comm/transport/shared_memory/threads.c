@@ -39,7 +39,7 @@ static int make_block(const tutti__comm *comm, struct tutti__control *control,
                       tutti__shm_block **block_p)
 {
     size_t bytes = tutti__shm_block_bytes(comm->size, tutti__shm_chunk_bytes(comm));
-    uint64_t handle;
+    uint64_t handle = 0;
     int error = make(NULL, bytes, (void **)block_p, &handle);
 
     if (error)
@@ -53,7 +53,7 @@ tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm,
                                      struct tutti__control *control, double deadline)
 {
     tutti__shm_block *block = NULL;
-    uint64_t handle;
+    uint64_t handle = 0;
     int fd, error;
 
     *shm_p = NULL;
