@@ -264,13 +264,14 @@ static tutti_status exchange_infos(search *s)
 }
 
 /* Calls that differ, or an abort, are of ranks that have left this barrier: the group is made, and this rank's next call returns
- * what is wrong with it, as on ranks that were faster. If the group that it is made from is dead, they are of ranks that could not
- * make it. */
+ * what is wrong with it, as on ranks that were faster. But it is not if a member aborts it that could not make it, because the group
+ * that it is made from is dead. */
 static tutti_status meet(tutti_group *group)
 {
     const tutti_status status = tutti_barrier(group, NULL);
 
-    if (status != TUTTI_OK && group->comm.parent && tutti__comm_failed(group->comm.parent))
+    if (status == TUTTI_ERR_ABORTED && (tutti__control_was_refused(group->control) ||
+                                        (group->comm.parent && tutti__comm_failed(group->comm.parent))))
         return status;
     if (status != TUTTI_OK && status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_ABORTED)
         return status;

@@ -384,7 +384,7 @@ static void run_hosts(const layout *layouts, size_t n, bool processes, bool stag
             const tutti_ranks_opts opts = {
                 .processes = processes,
                 .hosts = layouts[i].hosts,
-                .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all}};
+                .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all, .fan = i % 2 ? 2 : 0}};
 
             g.hosts = layouts[i].hosts;
             assert_int_equal(tutti_run_ranks(layouts[i].size, run_grid, &g, &opts), 0);

@@ -206,6 +206,7 @@ static int messages(tutti_group *group, void *arg)
             for (size_t i = 0; i < count; i++)
                 CHECK(in[i] == value(from, rank, i));
         }
+    CHECK(count_descriptors() <= 64);
     CHECK_OK(tutti_barrier(group, NULL));
     free(out);
     free(in);
@@ -217,6 +218,37 @@ static void messages_between_many(void **state)
     (void)state;
     assert_int_equal(tutti_run_ranks_as_processes(MORE + 6, messages, NULL, TUTTI_TRANSPORT_AUTO),
                      0);
+}
+
+/* ---- Parts ------------------------------------------------------------------------------------------------- */
+
+/* Every second rank, backwards: neither its memory nor its tree is the parent's. */
+static int parts(tutti_group *group, void *arg)
+{
+    const int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    int ranks[MORE], n = 0;
+    tutti_group *part;
+    job j = {.count = 3000};
+
+    (void)arg;
+    for (int r = size - 1; r >= 0; r--)
+        if (r % 2 == rank % 2)
+            ranks[n++] = r;
+    CHECK_OK(tutti_group_split_members(group, ranks, n, "half", &part));
+    j.group = part;
+    j.size = n;
+    j.rank = tutti_group_rank(part);
+    CHECK(ranks[j.rank] == rank);
+    j.src = malloc((size_t)n * j.count * sizeof *j.src);
+    CHECK(j.src);
+    CHECK_OK(tutti_group_alloc(part, (size_t)n * j.count * sizeof *j.dst, (void **)&j.dst));
+    CHECK_0(reductions(&j));
+    CHECK_0(moves(&j));
+    tutti_group_free(part);
+    CHECK_OK(tutti_barrier(group, NULL));
+    CHECK(count_descriptors() <= 64);
+    free(j.src);
+    return 0;
 }
 
 /* ---- Failures ---------------------------------------------------------------------------------------------- */
@@ -306,6 +338,7 @@ int main(void)
         TEST_ON(all_operations, threads_in_a_deep_tree, .tuning.fan = 2),
         TEST_ON(all_operations_of_more, more_processes, .processes = true),
         cmocka_unit_test(messages_between_many),
+        TEST(run_body, parts),
         TEST(run_body, one_calls_something_else),
         TEST(run_body, one_is_missing),
         TEST(run_body, one_leaves),

@@ -30,6 +30,8 @@ tutti__transport_plan tutti__choose_part(const tutti__bootstrap *boot,
     for (int r = 0; r < n; r++) {
         int first = 0;
 
+        if (r > 0 && host_ids[r] == host_ids[r - 1])
+            continue;
         while (host_ids[first] != host_ids[r])
             first++;
         n_hosts += first == r;

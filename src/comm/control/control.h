@@ -82,6 +82,8 @@ tutti_status tutti__control_share(tutti__control **control_p, tutti__control *pa
 bool tutti__control_await_neighbours(tutti__control *control, double deadline);
 /* All ranks are known to have opened it. */
 void tutti__control_opened(tutti__control *control);
+/* Whether it is dead because a member could not make it, as that one has told. */
+bool tutti__control_was_refused(const tutti__control *control);
 /* This rank cannot make the group with that id and those ranks of `parent`: tells them why. */
 void tutti__control_refuse(tutti__control *parent, uint64_t group, const int *ranks, int n,
                            const tutti__cause *cause);

@@ -192,6 +192,11 @@ void tutti__control_opened(tutti__control *control)
     atomic_store(&control->opening, false);
 }
 
+bool tutti__control_was_refused(const tutti__control *control)
+{
+    return atomic_load(&control->heard) == TUTTI__HEARD_REFUSAL;
+}
+
 void tutti__control_refuse(tutti__control *parent, uint64_t group, const int *ranks, int n,
                            const tutti__cause *cause)
 {

@@ -141,6 +141,9 @@ enum { TUTTI__MAX_HANDLES = 8 };
 /* Of a failure that no call has reported. */
 enum { TUTTI__REPORT_NONE, TUTTI__REPORT_DUE, TUTTI__REPORT_RUNNING, TUTTI__REPORT_DONE };
 
+/* REFUSAL: of a rank that had yet to make the group. */
+enum { TUTTI__HEARD_NOTHING, TUTTI__HEARD_CAUSE, TUTTI__HEARD_REFUSAL };
+
 /* A rank of a group. */
 typedef struct tutti__member {
     int link;
@@ -157,6 +160,7 @@ struct tutti__control {
     tutti__comm *comm;
     tutti__frame_handler handler;
     _Atomic bool opening; /* not all ranks are known to have made it */
+    _Atomic int heard;    /* TUTTI__HEARD_...: why it is dead, by another rank */
     /* While it is opening: it is made from this one, whose death ends that. Changed with the turn. */
     const tutti__control *parent;
     _Atomic bool has_work;
@@ -182,6 +186,7 @@ static inline void tutti__control_judge_cause(tutti__control *control, const tut
     if (verdict->set)
         return;
     *verdict = (tutti__verdict){.set = true, .lost = -1, .theirs = true};
+    atomic_store(&control->heard, head->count > 0 ? TUTTI__HEARD_REFUSAL : TUTTI__HEARD_CAUSE);
     verdict->cause.status = head->status;
     verdict->cause.culprit = head->culprit;
     verdict->cause.own = head->own;

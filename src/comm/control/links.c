@@ -221,14 +221,7 @@ static int wait_ms(const tutti__links *links)
 /* Ranks of one host learn from shared memory that the group is dead; those of others are told. */
 static void pass_on(tutti__control *control)
 {
-    bool told;
-
-    if (!atomic_load(&control->comm->failed) || control->flood.n_to == control->comm->size - 1)
-        return;
-    pthread_mutex_lock(&control->links->lock);
-    told = control->flood.told;
-    pthread_mutex_unlock(&control->links->lock);
-    if (!told)
+    if (atomic_load(&control->comm->failed) && control->flood.n_to < control->comm->size - 1)
         tutti__control_tell(control, &control->comm->cause);
 }
 

@@ -328,7 +328,8 @@ void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
                                .status = cause->status,
                                .culprit = cause->culprit,
                                .own = cause->own,
-                               .count = atomic_load(&control->opening),
+                               .count = atomic_load(&control->opening) &&
+                                        atomic_load(&control->heard) != TUTTI__HEARD_CAUSE,
                                .bytes = (uint32_t)strlen(cause->text)};
 
     tutti__flood_action action;

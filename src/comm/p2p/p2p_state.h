@@ -134,6 +134,7 @@ struct tutti__p2p {
     int pollers;                  /* threads that poll the rings */
     bool finished;                /* a request, since the lock was taken */
     double watch_at;              /* when to call tutti__p2p_watch_peers again; its caller's */
+    uint64_t watch_below;         /* requests with lower numbers were there the last time */
     tutti__p2p_request *notified; /* done, to be notified when the lock is given back */
     _Atomic int n_watched;        /* open requests with a function to notify */
     /* On this host. */

@@ -220,9 +220,9 @@ void tutti__p2p_watch_peers(tutti__p2p *p2p)
     p2p->watch_at = now + LONG_MS;
     tutti__p2p_enter(p2p);
     for (const tutti__p2p_request *r = p2p->open; r; r = r->next_open)
-        if (r->peer >= 0 && r->peer != p2p->comm->rank && r->deadline > 0 &&
-            now - (r->deadline - r->timeout_ms) >= LONG_MS)
+        if (r->peer >= 0 && r->peer != p2p->comm->rank && r->signature.sequence < p2p->watch_below)
             tutti__control_watch(p2p->control, r->peer);
+    p2p->watch_below = p2p->n_requests;
     tutti__p2p_leave(p2p);
 }
 

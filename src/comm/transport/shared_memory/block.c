@@ -1,7 +1,9 @@
 /* block.c -- the block of memory that all ranks see: their calls, and the first failure.   SPDX-License-Identifier: MIT */
 #include "comm/transport/shared_memory/shm.h"
 
-enum { CHUNK_BYTES = 256 << 10 };
+/* A chunk of staging, of which each rank has six: smaller if there are many, so that all together have no more than six times
+ * TOGETHER. */
+enum { CHUNK_BYTES = 256 << 10, TOGETHER = 64 << 20, PAGE = 4096 };
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -10,7 +12,8 @@ static size_t round_up(size_t n, size_t to)
 
 size_t tutti__shm_chunk_bytes(const tutti__comm *comm)
 {
-    size_t bytes = tutti__comm_chunk_bytes(comm, CHUNK_BYTES);
+    size_t share = TOGETHER / (size_t)comm->size / PAGE * PAGE,
+           bytes = tutti__comm_chunk_bytes(comm, share < CHUNK_BYTES ? share : CHUNK_BYTES);
     size_t least = 64 * (size_t)comm->size; /* one element for each rank, of any type */
 
     return bytes > least ? bytes : least;
