@@ -43,8 +43,9 @@ static tutti_status find(const char *where, const char *op, const char *name,
 
     list_names(kind, names, sizeof names);
     if (kind == TUTTI__N_OPS)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: \"%s\" is no operation with algorithms; these are: %s",
-                           where, op, names);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: \"%s\" is no operation with algorithms; these are: %s", where, op,
+                           names);
     *algorithm_p = tutti__coll_find(kind, name);
     return *algorithm_p ? TUTTI_OK
                         : tutti__fail(TUTTI_ERR_ARG, "%s: %s has no algorithm \"%s\", but: %s",
@@ -281,8 +282,8 @@ static const tutti__coll_algorithm *estimate_all(const tutti__tuner *tuner, cons
 
     for (size_t i = 0; i < tutti__coll_n_algorithms; i++) {
         const tutti__coll_algorithm *a = tutti__coll_algorithms[i];
-        uint64_t ns = tutti__coll_fits(a, call) ? tutti__coll_estimate(a, call, &tuner->links)
-                                                : UINT64_MAX;
+        uint64_t ns =
+            tutti__coll_fits(a, call) ? tutti__coll_estimate(a, call, &tuner->links) : UINT64_MAX;
 
         if (ns < least) {
             least = ns;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 6, LOOK_MS = 50, ANSWER_MS = 1000 };
+enum { PROTOCOL = 7, LOOK_MS = 50, ANSWER_MS = 1000 };
 
 /* Threads of a process are on one host, except if a test assigns them to several. */
 static uint64_t host_id(const tutti__bootstrap *boot)
@@ -39,6 +39,7 @@ tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_inf
     mine->sockets = (uint32_t)sockets;
     mine->world_rank = boot->comm->peers[boot->comm->rank].world_rank;
     mine->heartbeat_ms = boot->heartbeat_ms;
+    mine->choices = boot->comm->choices;
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
     randombytes_buf(&mine->nonce, sizeof mine->nonce);
@@ -192,6 +193,13 @@ tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const tutti__p
                                "rank %d runs another version of Tutti than rank %d, which runs %s; "
                                "all ranks need the same build",
                                r, boot->comm->rank, TUTTI_VERSION);
+    for (int r = 0; r < boot->comm->size; r++)
+        if (infos[r].choices != infos[boot->comm->rank].choices)
+            return tutti__fail(
+                TUTTI_ERR_MISMATCH,
+                "rank %d has another TUTTI_ALGORITHM or TUTTI_TUNER_FILE than rank %d; "
+                "ranks that choose different algorithms would wait for each other",
+                r, boot->comm->rank);
     return TUTTI_OK;
 }
 

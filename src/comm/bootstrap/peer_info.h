@@ -13,6 +13,7 @@ typedef struct tutti__peer_info {
     int64_t pid;
     uint32_t tcp, sockets;            /* sockets: for data, a pair; rank 0's value is used by all */
     int32_t world_rank, heartbeat_ms; /* 0: off */
+    uint64_t choices;                 /* a hash of TUTTI_ALGORITHM and of TUTTI_TUNER_FILE's text */
     tutti__address local_at, tcp_at;
     char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */
 } tutti__peer_info;
@@ -22,7 +23,7 @@ tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_inf
 /* Through the store: publishes this rank's and reads those of all. An error names the ranks that did not come. */
 tutti_status tutti__peer_info_exchange(const tutti__bootstrap *boot, const tutti__peer_info *mine,
                                        tutti__peer_info *infos, double deadline);
-/* MISMATCH unless all ranks run this build. */
+/* MISMATCH unless all ranks run this build and choose algorithms alike. */
 tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const tutti__peer_info *infos);
 /* Copies it to the communicator: peers' names, its id, and local rank and size if unknown. */
 void tutti__peer_info_note(const tutti__bootstrap *boot, const tutti__peer_info *infos);

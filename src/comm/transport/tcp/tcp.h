@@ -25,6 +25,10 @@ typedef struct tutti__schedule {
     const int *ranks; /* the peers; this rank may be among them */
     int n_ranks;
     size_t n_messages; /* at most, in each row */
+    /* Of an algorithm that adds peers as it needs them: called once if this rank has waited for a while. Adds all, so that they hear that it
+     * is here, and not it is missed if another is. NULL: all are there. */
+    tutti_status (*announce)(void *self);
+    void *self;
 } tutti__schedule;
 
 typedef struct tutti__tcp {
@@ -36,10 +40,10 @@ typedef struct tutti__tcp {
     const void **src; /* for algorithms: a pointer a rank */
     char *scratch;
     size_t scratch_bytes;
-    tutti__schedule schedule;        /* the running one */
-    struct tutti__tcp_row *rows;     /* of each rank: messages to it and from it */
-    struct tutti__channel *channels; /* to each peer of the schedule */
-    int n_channels, used_sockets;
+    tutti__schedule schedule;              /* the running one */
+    struct tutti__tcp_row *rows;           /* of each rank: messages to it and from it */
+    struct tutti__channel *channels;       /* to each peer of the schedule */
+    int n_channels, used_sockets, look_ms; /* look_ms: of waiting, until it looks around */
     struct pollfd *polls;
 } tutti__tcp;
 

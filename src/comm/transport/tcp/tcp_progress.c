@@ -10,10 +10,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* VERDICT_MS: the control thread may be starved of CPU; only a connection that breaks alone takes so long. */
-enum { VERDICT_MS = 5000, SPIN_BYTES = 256 << 10, SPIN_US = 50 };
+enum { VERDICT_MS = 5000, SPIN_BYTES = 256 << 10, SPIN_US = 50, LAG_MS = 500, MOST_LOOK_MS = 2000 };
 
 static const tutti__tcp_row *row_of(const tutti__tcp *tcp, const tutti__channel *c)
 {
@@ -36,6 +37,20 @@ static tutti_status lost(tutti__tcp *tcp, int rank)
             break;
     }
     return tutti__comm_fail_lost(tcp->comm, rank);
+}
+
+/* Whether the peer has begun the operation. */
+static bool is_heard(const tutti__channel *c)
+{
+    return !c->first || c->checked || c->part > 0;
+}
+
+static bool all_are_heard(const tutti__tcp *tcp)
+{
+    for (int i = 0; i < tcp->n_channels; i++)
+        if (!is_heard(&tcp->channels[i]))
+            return false;
+    return true;
 }
 
 static tutti_status late(tutti__tcp *tcp)
@@ -70,6 +85,43 @@ static tutti_status check_heard(tutti__tcp *tcp, const tutti__channel *c)
     return tutti__comm_check_sent(tcp->comm, &op->signature, c->rank, tcp->comm->rank,
                                   (size_t)c->heard.count,
                                   expected / tutti_dtype_size((tutti_dtype)op->signature.dtype));
+}
+
+/* When it gives up: later if all its peers have begun the operation, since they may wait for one that has not, whose peers know best. */
+static double deadline_of(const tutti__tcp *tcp)
+{
+    const tutti__operation *op = tcp->schedule.op;
+    double lag = (double)op->timeout_ms / 16;
+
+    return op->deadline + (!all_are_heard(tcp) ? 0 : lag < LAG_MS ? lag : LAG_MS);
+}
+
+/* Nothing has moved for a while. Another call than ours may have other peers: of ranks that are not in the schedule, looks at what call they
+ * have sent; one of a later sequence comes from a rank that has completed ours. */
+static tutti_status look_around(tutti__tcp *tcp)
+{
+    const tutti__operation *op = tcp->schedule.op;
+
+    tcp->look_ms = 2 * tcp->look_ms < MOST_LOOK_MS ? 2 * tcp->look_ms : MOST_LOOK_MS;
+    if (tcp->schedule.announce) {
+        tutti_status (*announce)(void *) = tcp->schedule.announce;
+
+        tcp->schedule.announce = NULL;
+        TUTTI_TRY(announce(tcp->schedule.self));
+    }
+    for (int r = 0; r < tcp->comm->size; r++) {
+        tutti__signature heard;
+        const int fd = tcp->sockets[r];
+
+        if (fd < 0 || tcp->rows[r].channel > 0 ||
+            recv(fd, &heard, sizeof heard, MSG_PEEK | MSG_DONTWAIT) != sizeof heard ||
+            heard.group != op->signature.group || heard.sequence > op->signature.sequence)
+            continue;
+        if (tutti__op_table[heard.op < TUTTI__N_OPS ? heard.op : 0].uneven)
+            heard.count = 0;
+        TUTTI_TRY(tutti__comm_check_signature(tcp->comm, &op->signature, r, &heard));
+    }
+    return TUTTI_OK;
 }
 
 /* ---- Moving ------------------------------------------------------------------------------------------------------- */
@@ -112,6 +164,7 @@ static tutti_status sleep_until_ready(tutti__tcp *tcp)
 {
     nfds_t n = 0;
     uint64_t wakes;
+    int limit = tutti__poll_ms(deadline_of(tcp));
 
     for (int i = 0; i < tcp->n_channels; i++) {
         const tutti__channel *c = &tcp->channels[i];
@@ -121,7 +174,8 @@ static tutti_status sleep_until_ready(tutti__tcp *tcp)
             tcp->polls[n++] = (struct pollfd){c->fd, events, 0};
     }
     tcp->polls[n] = (struct pollfd){tcp->wake, POLLIN, 0};
-    poll(tcp->polls, n + 1, tutti__poll_ms(tcp->schedule.op->deadline));
+    if (poll(tcp->polls, n + 1, limit >= 0 && limit < tcp->look_ms ? limit : tcp->look_ms) == 0)
+        return look_around(tcp);
     if (tcp->polls[n].revents && read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return tutti__comm_fail(tcp->comm, TUTTI_ERR_INTERNAL, tcp->comm->rank, "eventfd: %s",
                                 strerror(errno));
@@ -143,7 +197,7 @@ static tutti_status progress(tutti__tcp *tcp, bool *left)
             return TUTTI_OK;
         if (tutti__comm_failed(tcp->comm))
             return tutti__comm_status(tcp->comm);
-        if (tutti__now_ms() >= tcp->schedule.op->deadline)
+        if (tutti__now_ms() >= tcp->schedule.op->deadline && tutti__now_ms() >= deadline_of(tcp))
             return late(tcp);
         if (moved)
             return TUTTI_OK;
