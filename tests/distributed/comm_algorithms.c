@@ -10,8 +10,9 @@
 
 enum { CHUNK = 512, MOST = 700 }; /* bytes of a chunk; elements of a piece */
 
-static const tutti_dtype DTYPES[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16, TUTTI_I8, TUTTI_U8,
-                                     TUTTI_I16, TUTTI_U16, TUTTI_I32, TUTTI_U32,  TUTTI_I64, TUTTI_U64};
+static const tutti_dtype DTYPES[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
+                                     TUTTI_I8,  TUTTI_U8,  TUTTI_I16, TUTTI_U16,
+                                     TUTTI_I32, TUTTI_U32, TUTTI_I64, TUTTI_U64};
 static const tutti_redop REDOPS[] = {TUTTI_SUM, TUTTI_AVG,  TUTTI_PRODUCT, TUTTI_MIN,
                                      TUTTI_MAX, TUTTI_BAND, TUTTI_BOR,     TUTTI_BXOR};
 
@@ -60,16 +61,17 @@ static size_t result_bytes(tutti_group *group, const test_call *c)
 
 static double value_at(const test_call *c, const char *p, size_t i)
 {
-    return c->dtype == TUTTI_F64    ? ((const double *)(const void *)p)[i]
-           : c->dtype == TUTTI_F32  ? (double)((const float *)(const void *)p)[i]
-           : c->dtype == TUTTI_BF16 ? (double)tutti__f32_of_bf16(((const uint16_t *)(const void *)p)[i])
-                                    : (double)tutti__f32_of_f16(((const uint16_t *)(const void *)p)[i]);
+    return c->dtype == TUTTI_F64   ? ((const double *)(const void *)p)[i]
+           : c->dtype == TUTTI_F32 ? (double)((const float *)(const void *)p)[i]
+           : c->dtype == TUTTI_BF16
+               ? (double)tutti__f32_of_bf16(((const uint16_t *)(const void *)p)[i])
+               : (double)tutti__f32_of_f16(((const uint16_t *)(const void *)p)[i]);
 }
 
 static int compare(tutti_group *group, const test_call *c, const char *expected, bool exact)
 {
-    static const double ROUNDING[] = {[TUTTI_F32] = 1e-5, [TUTTI_F64] = 1e-13, [TUTTI_F16] = 2e-3,
-                                      [TUTTI_BF16] = 1.6e-2};
+    static const double ROUNDING[] = {
+        [TUTTI_F32] = 1e-5, [TUTTI_F64] = 1e-13, [TUTTI_F16] = 2e-3, [TUTTI_BF16] = 1.6e-2};
     size_t bytes = result_bytes(group, c);
 
     if (exact) {
@@ -182,9 +184,9 @@ static void between_hosts(void **state)
 
     (void)state;
     assert_int_equal(
-        tutti_run_ranks(8, every_algorithm, NULL,
-                        &(tutti_ranks_opts){
-                            .processes = true, .hosts = HOSTS, .tuning.chunk_bytes = 4096}),
+        tutti_run_ranks(
+            8, every_algorithm, NULL,
+            &(tutti_ranks_opts){.processes = true, .hosts = HOSTS, .tuning.chunk_bytes = 4096}),
         0);
 }
 
@@ -199,7 +201,8 @@ static int chosen_by_cost(tutti_group *group, void *arg)
     CHECK(tuner->has_links);
     CHECK(tuner->links.level[0].latency_ns + tuner->links.level[0].message_ns > 0);
     for (size_t count = 1; count <= (size_t)1 << 18; count <<= 6) {
-        tutti__coll call = {.op = TUTTI__OP_ALL_REDUCE, .dtype = TUTTI_F32, .size = n, .count = count};
+        tutti__coll call = {
+            .op = TUTTI__OP_ALL_REDUCE, .dtype = TUTTI_F32, .size = n, .count = count};
         const tutti__coll_algorithm *chosen = tutti__tuner_choose(tuner, &call);
         uint64_t name = tutti__hash64(chosen->name, strlen(chosen->name)), least = name;
 
@@ -218,10 +221,10 @@ static int chosen_by_cost(tutti_group *group, void *arg)
 static void many_ranks_choose(void **state)
 {
     (void)state;
-    assert_int_equal(tutti_run_ranks(11, chosen_by_cost, NULL,
-                                     &(tutti_ranks_opts){.processes = true,
-                                                         .transport = TUTTI_TRANSPORT_TCP}),
-                     0);
+    assert_int_equal(
+        tutti_run_ranks(11, chosen_by_cost, NULL,
+                        &(tutti_ranks_opts){.processes = true, .transport = TUTTI_TRANSPORT_TCP}),
+        0);
 }
 
 int main(void)

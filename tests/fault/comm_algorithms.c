@@ -100,8 +100,8 @@ static int one_does_not_come(tutti_group *group, void *arg)
     CHECK(test_force(group, tutti__coll_find(TUTTI__OP_BARRIER, "dissemination")) == TUTTI_OK);
     while (tutti_group_rank(group) == ODD && !tutti__comm_failed(&group->comm))
         usleep(1000);
-    status = tutti_group_rank(group) == ODD ? tutti_barrier(group, NULL)
-                                            : call_until_failure(group, &c);
+    status =
+        tutti_group_rank(group) == ODD ? tutti_barrier(group, NULL) : call_until_failure(group, &c);
     CHECK(status == TUTTI_ERR_TIMEOUT);
     /* alone, unless a rank that has completed the call misses all of those that have not in its next one */
     CHECK(strstr(tutti_last_error(), "rank 3 (") != NULL);

@@ -33,7 +33,8 @@ static inline tutti_status test_collective(tutti_group *group, const test_call *
     const bool root = tutti_group_rank(group) == c->root;
     const tutti_buf none = {0}, piece = {c->dst, c->count, c->dtype, NULL},
                     pieces = {c->dst, all, c->dtype, NULL};
-    const tutti_const_buf no = {0}, one = {c->in_place ? c->dst + at : c->src, c->count, c->dtype, NULL},
+    const tutti_const_buf no = {0},
+                          one = {c->in_place ? c->dst + at : c->src, c->count, c->dtype, NULL},
                           each = {c->src, all, c->dtype, NULL},
                           own = {c->src, c->count, c->dtype, NULL};
 
@@ -42,9 +43,9 @@ static inline tutti_status test_collective(tutti_group *group, const test_call *
         return c->in_place ? tutti_all_reduce(group, piece, c->redop, NULL)
                            : tutti_all_reduce_from(group, own, piece, c->redop, NULL);
     case TUTTI__OP_REDUCE:
-        return c->in_place ? tutti_reduce(group, piece, c->redop, c->root, NULL)
-                           : tutti_reduce_from(group, own, root ? piece : none, c->redop, c->root,
-                                               NULL);
+        return c->in_place
+                   ? tutti_reduce(group, piece, c->redop, c->root, NULL)
+                   : tutti_reduce_from(group, own, root ? piece : none, c->redop, c->root, NULL);
     case TUTTI__OP_REDUCE_SCATTER:
         return tutti_reduce_scatter(group, each, piece, c->redop, NULL);
     case TUTTI__OP_BROADCAST:

@@ -315,6 +315,7 @@ const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__col
     size_t element = tutti__coll_element(call, TUTTI__COLL_WORK);
 
     call->chunk = tuner->chunk_bytes > element ? tuner->chunk_bytes / element : 1;
+    tuner->last[call->op] = *call;
     if (!direct)
         return NULL;
     if (!chosen)
@@ -322,4 +323,14 @@ const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__col
     if (!chosen && call->size > TUTTI__TUNER_DIRECT && tuner->has_links)
         chosen = by_estimate(tuner, call);
     return chosen && tutti__coll_fits(chosen, call) ? chosen : direct;
+}
+
+tutti__tuner_reason tutti__tuner_why(const tutti__tuner *tuner, const tutti__coll *call)
+{
+    if (tuner->forced[call->op])
+        return TUTTI__TUNER_FORCED;
+    if (by_rules(tuner, call))
+        return TUTTI__TUNER_RULE;
+    return call->size > TUTTI__TUNER_DIRECT && tuner->has_links ? TUTTI__TUNER_ESTIMATE
+                                                                : TUTTI__TUNER_FEW;
 }
