@@ -83,6 +83,9 @@ uint64_t tutti__group_bytes(const tutti_group *group);
 /* How long one of the group's collectives may take, in which peers wait for this rank. */
 int tutti__group_timeout_ms(const tutti_group *group);
 
+/* How the group chooses algorithms (comm/algorithm/tuner.h): over TCP and between hosts. NULL: it has no choice. */
+struct tutti__tuner *tutti__group_tuner(const tutti_group *group);
+
 /* ---- Groups for planning ------------------------------------------------------------------------------- */
 
 /* Rank 0 of `size`, of which `local_size` are on its host, without the others: collectives send nothing and are counted, memory is

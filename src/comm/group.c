@@ -268,3 +268,8 @@ void tutti_group_free(tutti_group *group)
     tutti__comm_destroy(&group->comm);
     free(group);
 }
+
+struct tutti__tuner *tutti__group_tuner(const tutti_group *group)
+{
+    return group->engine->ops->tuner ? group->engine->ops->tuner(group->engine) : NULL;
+}

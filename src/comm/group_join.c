@@ -8,6 +8,7 @@
  * A group that is made from another has that one's control channel, which also makes further connections. */
 #include "comm/group_join.h"
 
+#include "comm/algorithm/tuner.h"
 #include "comm/backend/backend.h"
 #include "comm/bootstrap/choose_transport.h"
 #include "comm/bootstrap/listen.h"
@@ -641,6 +642,7 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
     char key[256];
     int64_t times;
 
+    TUTTI_TRY(tutti__tuner_digest(&group->comm.choices));
     if (store)
         TUTTI_TRY(keep_store(group, store));
     if (member->parent) {

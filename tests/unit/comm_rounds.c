@@ -1,7 +1,7 @@
 /* comm: every algorithm of the table, run on symbols: what a rank gives is a name, and a sum is the expression that made it. Sends match
  * receives, nothing waits for ever, no two actions of a round touch the same memory, every result has each contribution exactly once, and
  * all ranks that receive it have it from the same expression, so with the same bits.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 300 */
 #include "comm/algorithm/rounds.h"
 
 #include <setjmp.h>

@@ -32,6 +32,7 @@ static const char HELP[] =
     "  tutti bench all_reduce -n 2\n"
     "  tutti bench broadcast -n 4 --sizes 4,64K,25M --json broadcast.json\n"
     "  tutti run -n 2 tutti bench all_gather     the same; also under torchrun, srun, mpirun\n"
+    "  tutti run --nnodes 16 -n 1 tutti bench --tune cluster.tuner\n"
     "  tutti bench step -n 2 --model mini_resnet --amp bf16\n"
     "  tutti bench loader --data folder --data-dir pictures --image-size 224 --workers 1,2,4\n"
     "\n"
@@ -61,6 +62,14 @@ static const char HELP[] =
     "  --json FILE              also write the rows to FILE, as an array of objects; -: to "
     "standard output, the\n"
     "                           table to standard error\n"
+    "  --algorithms             over TCP and between hosts: a row for each algorithm of the "
+    "collective, "
+    "beside\n"
+    "                           what it is estimated to take\n"
+    "  --explain                only say which algorithm is chosen for each size, and why\n"
+    "  --tune FILE              measure all algorithms, and write FILE for TUTTI_TUNER_FILE: the "
+    "fastest by\n"
+    "                           size; without BENCHMARK of all collectives\n"
     "  -h, --help               this text\n"
     "\n"
     "For step, besides -n, --iterations (default 20), --warmup, --backend and --json:\n"
@@ -102,6 +111,9 @@ typedef enum flag_id {
     ITERATIONS,
     WARMUP,
     JSON,
+    ALGORITHMS,
+    EXPLAIN,
+    TUNE,
     DATA,
     DATA_DIR,
     SPLIT,
@@ -127,39 +139,24 @@ typedef enum flag_id {
     N_FLAGS
 } flag_id;
 
-static const char *const flag_names[N_FLAGS] = {"--nproc-per-node",
-                                                "--sizes",
-                                                "--dtype",
-                                                "--op",
-                                                "--root",
-                                                "--memory",
-                                                "--backend",
-                                                "--in-flight",
-                                                "--iterations",
-                                                "--warmup",
-                                                "--json",
-                                                "--data",
-                                                "--data-dir",
-                                                "--split",
-                                                "--image-size",
-                                                "--batch-size",
-                                                "--workers",
-                                                "--prefetch",
-                                                "--augment",
-                                                "--seconds",
-                                                "--model",
-                                                "--device",
-                                                "--amp",
-                                                "--optimizer",
-                                                "--threads",
-                                                "--bucket-mb",
-                                                "--first-bucket-mb",
-                                                "--comm-hook",
-                                                "--zero",
-                                                "--sync-bn",
-                                                "--shards",
-                                                "--wire-bits",
-                                                "--layers"};
+static const char *const flag_names[N_FLAGS] = {"--nproc-per-node", "--sizes",
+                                                "--dtype",          "--op",
+                                                "--root",           "--memory",
+                                                "--backend",        "--in-flight",
+                                                "--iterations",     "--warmup",
+                                                "--json",           "--algorithms",
+                                                "--explain",        "--tune",
+                                                "--data",           "--data-dir",
+                                                "--split",          "--image-size",
+                                                "--batch-size",     "--workers",
+                                                "--prefetch",       "--augment",
+                                                "--seconds",        "--model",
+                                                "--device",         "--amp",
+                                                "--optimizer",      "--threads",
+                                                "--bucket-mb",      "--first-bucket-mb",
+                                                "--comm-hook",      "--zero",
+                                                "--sync-bn",        "--shards",
+                                                "--wire-bits",      "--layers"};
 
 /* The benchmarks that a flag applies to. */
 enum { MESSAGES = 1, LOADER = 2, STEPS = 4 };
@@ -234,6 +231,11 @@ static flag_id find_flag(const char *arg, const char **text_p)
     return N_FLAGS;
 }
 
+static bool is_bool(const char *text)
+{
+    return strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
+}
+
 static tutti_status read_texts(line *l, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -252,6 +254,9 @@ static tutti_status read_texts(line *l, int argc, char **argv)
         id = find_flag(arg, &text);
         if (id == N_FLAGS)
             return tutti__fail_unknown("flag", "tutti bench", arg, flag_names, N_FLAGS);
+        if (!text && (id == ALGORITHMS || id == EXPLAIN) &&
+            !is_bool(i + 1 < argc ? argv[i + 1] : ""))
+            text = "true";
         if (!text && ++i < argc)
             text = argv[i];
         if (!text)
@@ -289,6 +294,13 @@ static tutti_status read_kind(const char *text, tutti__bench *b)
 {
     const char *names[TUTTI__COUNT_OF(benchmarks)];
 
+    if (!text && b->tune) {
+        b->name = "collectives";
+        b->kind = TUTTI__OP_ALL_REDUCE;
+        b->run = tutti__bench_tune;
+        b->tune_all = true;
+        return TUTTI_OK;
+    }
     if (!text)
         return tutti__fail(TUTTI_ERR_ARG,
                            "what to measure? all_reduce, all_gather, broadcast, ...; see tutti "
@@ -452,13 +464,39 @@ static tutti_status read_step(const line *l, tutti__bench *b)
     return tutti__config_read(&b->config, &b->parts, argc, argv);
 }
 
+/* Of collectives: whether their algorithms are compared, explained, or tuned. */
+static tutti_status read_algorithms(const line *l, tutti__bench *b)
+{
+    TUTTI_TRY(read_bool(l, ALGORITHMS, &b->algorithms));
+    TUTTI_TRY(read_bool(l, EXPLAIN, &b->explain));
+    if (!b->algorithms && !b->explain && !b->tune)
+        return TUTTI_OK;
+    if (b->run != tutti__bench_collective && b->run != tutti__bench_tune)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--algorithms, --explain and --tune are for collectives, not for %s",
+                           b->name);
+    if (b->algorithms + b->explain + (b->tune != NULL) > 1 || (b->tune && l->of[IN_FLIGHT]))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--algorithms, --explain and --tune exclude each other, and "
+                           "--tune measures one call at a time");
+    if (!b->tune)
+        return TUTTI_OK;
+    b->run = tutti__bench_tune;
+    if (!l->of[ITERATIONS])
+        b->iterations = 20;
+    return tutti__output_check("--tune", b->tune);
+}
+
 static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 {
     size_t dtype = 0, redop = 0, memory = 0, backend = 0;
     const tutti__op_traits *traits;
-    const char *sizes = l->of[SIZES] ? l->of[SIZES] : "4,4K,64K,1M,25M";
+    const char *sizes = l->of[SIZES]  ? l->of[SIZES]
+                        : l->of[TUNE] ? "4,64,1K,4K,16K,64K,256K,1M,4M"
+                                      : "4,4K,64K,1M,25M";
     int64_t root = 0;
 
+    b->tune = l->of[TUNE];
     TUTTI_TRY(read_kind(l->kind, b));
     TUTTI_TRY(check_kind_of_flags(l, b));
     traits = tutti__op_traits_of(&(tutti__operation){.signature.op = (uint8_t)b->kind});
@@ -492,6 +530,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
                            "--backend nccl is for step: the buffers of %s are the host's, which "
                            "NCCL does not move",
                            b->name);
+    TUTTI_TRY(read_algorithms(l, b));
     if (b->run == tutti__bench_loader) {
         TUTTI_TRY(read_data(l, &b->data));
         TUTTI_TRY(check_data(l, b));
@@ -510,7 +549,7 @@ static int launch(const line *l, const tutti__bench *b, int64_t n)
 {
     char *argv[3 + 2 * N_FLAGS + 1] = {(char[]){"tutti"}, (char[]){"bench"}, (char *)l->kind};
     const tutti_status status = b->json ? tutti__output_try(b->json) : TUTTI_OK;
-    int argc = 3;
+    int argc = l->kind ? 3 : 2;
 
     if (status != TUTTI_OK) {
         fprintf(stderr, "tutti bench: %s\n", tutti_last_error());

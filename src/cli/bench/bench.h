@@ -4,6 +4,7 @@
 
 #include "base/terminal.h"
 #include "cli/sizes.h"
+#include "comm/algorithm/tuner.h"
 #include "comm/comm.h"
 #include "comm/core/operation.h"
 #include "device/cpu/peak.h"
@@ -45,10 +46,16 @@ typedef struct tutti__bench {
     tutti__parts parts;         /* of config */
     bool layers;                /* of steps: also a table by layer */
     const char *json;           /* file, "-": standard output, or NULL */
+    bool algorithms,
+        explain;      /* of collectives: a row for each algorithm; only which is chosen, and why */
+    const char *tune; /* the tuner file to write, or NULL */
+    bool tune_all;    /* for all collectives that have algorithms */
 } tutti__bench;
 
 /* Measure in the table's group, and print rows on rank 0. *wrong_p, which is 0: the number of wrong elements. */
 tutti__benchmark tutti__bench_collective, tutti__bench_ping_pong, tutti__bench_loader;
+/* Of one collective, or of all: the fastest algorithm for each size, into the file `tune`. */
+tutti__benchmark tutti__bench_tune;
 /* Here *wrong_p counts ranks whose parameters differ from rank 0's at the end. */
 tutti__benchmark tutti__bench_step;
 
@@ -89,6 +96,9 @@ typedef struct tutti__bench_row {
     int64_t iterations;
     double *times; /* microseconds of each iteration */
     int64_t wrong;
+    const char *algorithm; /* NULL: the one that is chosen, of which the row says nothing */
+    double estimate_us;
+    double median_us; /* set when it is added; the same on all ranks */
 } tutti__bench_row;
 
 /* Members of every row of the JSON file. */
@@ -129,5 +139,22 @@ tutti_status tutti__bench_table_close(tutti__bench_table *table, tutti_status st
 tutti_status tutti__bench_alloc(const tutti__bench *bench, tutti_group *group, size_t bytes,
                                 char **memory_p);
 void tutti__bench_free(const tutti__bench *bench, tutti_group *group, char *memory);
+
+/* ---- Collectives (bench_collective.c, bench_algorithms.c) ----------------------------------------------- */
+
+/* Measures the bench's collective with a function for each size, in memory for the largest one. */
+typedef struct tutti__bench_stand tutti__bench_stand;
+typedef tutti_status tutti__bench_size(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p,
+                                       void *arg);
+tutti_status tutti__bench_sizes(tutti__bench_table *table, tutti__bench_size *each, void *arg,
+                                int64_t *wrong_p);
+/* A row. algorithm NULL: the one that is chosen; else `call`, as the tuner saw it, is what is estimated. */
+tutti_status tutti__bench_one(tutti__bench_stand *stand, int64_t bytes,
+                              const tutti__coll_algorithm *algorithm, const tutti__coll *call,
+                              double *median_us_p, int64_t *wrong_p);
+/* One checked call, so that the tuner knows it (tutti__tuner's `last`). */
+tutti_status tutti__bench_try(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p);
+/* bench_algorithms.c: rows for each algorithm of a size, with `algorithms`; a line for it, with `explain`. */
+tutti__bench_size tutti__bench_compare, tutti__bench_explain;
 
 #endif

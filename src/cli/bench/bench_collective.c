@@ -6,13 +6,14 @@
  * lines that the next round must move. */
 #include "base/half.h"
 #include "cli/bench/bench.h"
+#include "comm/algorithm/tuner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { SAMPLE = 4 };
 
-typedef struct stand {
+typedef struct tutti__bench_stand {
     const tutti__bench *bench;
     tutti_group *group;
     const tutti__op_traits *traits;
@@ -338,15 +339,38 @@ static size_t count_for(const stand *s, int64_t bytes)
     return count ? count : 1;
 }
 
-static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p)
+tutti_status tutti__bench_try(stand *s, int64_t bytes, int64_t *wrong_p)
+{
+    double us;
+
+    set_pieces(s, count_for(s, bytes));
+    s->stride = 1;
+    return one_round(s, &us, wrong_p);
+}
+
+/* Of the operation's calls only: those between them, which choose for themselves, are barriers and small sums. */
+static double force(const stand *s, const tutti__coll_algorithm *algorithm, const tutti__coll *call)
+{
+    tutti__tuner *tuner = tutti__group_tuner(s->group);
+
+    if (!algorithm)
+        return 0;
+    (void)tutti__tuner_force(tuner, s->bench->kind, algorithm->name);
+    return (double)tutti__coll_estimate(algorithm, call, &tuner->links) * 1e-3;
+}
+
+tutti_status tutti__bench_one(stand *s, int64_t bytes, const tutti__coll_algorithm *algorithm,
+                              const tutti__coll *as, double *median_us_p, int64_t *wrong_p)
 {
     const tutti__bench *b = s->bench;
     tutti__bench_row row = {0};
-    double us;
+    double us, estimate_us = force(s, algorithm, as);
     tutti_status status;
 
     set_pieces(s, count_for(s, bytes));
-    row = (tutti__bench_row){.bytes = s->whole * s->element,
+    row = (tutti__bench_row){.algorithm = algorithm ? algorithm->name : NULL,
+                             .estimate_us = estimate_us,
+                             .bytes = s->whole * s->element,
                              .count = s->share,
                              .root = s->traits->from_root || s->traits->to_root ? b->root : -1,
                              .timers = s->size,
@@ -357,11 +381,22 @@ static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p)
     s->stride = s->share / SAMPLE + 1;
     if (status == TUTTI_OK)
         status = tutti__bench_rounds(s->table, &row, row.bytes * (size_t)s->flights, one_round, s);
+    if (algorithm)
+        (void)tutti__tuner_force(tutti__group_tuner(s->group), b->kind, NULL);
     if (status == TUTTI_OK)
         status = tutti__bench_table_add(s->table, &row);
     *wrong_p += row.wrong;
+    *median_us_p = row.median_us;
     free(row.times);
     return status;
+}
+
+static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p, void *arg)
+{
+    double median_us;
+
+    (void)arg;
+    return tutti__bench_one(s, bytes, NULL, NULL, &median_us, wrong_p);
 }
 
 /* ---- Running ------------------------------------------------------------------------------------------ */
@@ -389,14 +424,15 @@ static tutti_status take_memory(stand *s)
                : TUTTI_OK;
 }
 
-static tutti_status run(stand *s, int64_t *wrong_p)
+static tutti_status run(stand *s, tutti__bench_size *each, void *arg, int64_t *wrong_p)
 {
     tutti_status status;
 
-    tutti__bench_table_head(s->table);
+    if (each != tutti__bench_explain)
+        tutti__bench_table_head(s->table);
     status = take_memory(s);
     for (size_t i = 0; i < s->bench->sizes.n && status == TUTTI_OK; i++)
-        status = measure(s, s->bench->sizes.bytes[i], wrong_p);
+        status = each(s, s->bench->sizes.bytes[i], wrong_p, arg);
     return status;
 }
 
@@ -410,6 +446,24 @@ static tutti_status check_root(const stand *s)
 
 tutti_status tutti__bench_collective(tutti__bench_table *table, int64_t *wrong_p)
 {
+    const tutti__bench *b = table->bench;
+
+    if ((b->algorithms || b->explain) && !tutti__group_tuner(table->group))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s: this group, by %s, has no choice of algorithms: that is for TCP and "
+            "several hosts (TUTTI_TRANSPORT=tcp)",
+            b->algorithms ? "--algorithms" : "--explain", tutti_group_transport_name(table->group));
+    return tutti__bench_sizes(table,
+                              b->explain      ? tutti__bench_explain
+                              : b->algorithms ? tutti__bench_compare
+                                              : measure,
+                              table, wrong_p);
+}
+
+tutti_status tutti__bench_sizes(tutti__bench_table *table, tutti__bench_size *each, void *arg,
+                                int64_t *wrong_p)
+{
     const tutti__bench *bench = table->bench;
     stand s = {.bench = bench,
                .table = table,
@@ -422,7 +476,7 @@ tutti_status tutti__bench_collective(tutti__bench_table *table, int64_t *wrong_p
     tutti_status status = check_root(&s);
 
     if (status == TUTTI_OK)
-        status = run(&s, wrong_p);
+        status = run(&s, each, arg, wrong_p);
     tutti__bench_free(bench, s.group, s.apart);
     tutti__bench_free(bench, s.group, s.memory);
     free(s.src_counts);

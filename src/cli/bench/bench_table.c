@@ -19,6 +19,11 @@ static bool is_output(const tutti__bench *b)
     return b->json && strcmp(b->json, "-") == 0;
 }
 
+static bool shows_algorithms(const tutti__bench *b)
+{
+    return b->algorithms || b->tune;
+}
+
 void tutti__bench_table_head(const tutti__bench_table *table)
 {
     const tutti__bench *b = table->bench;
@@ -33,8 +38,9 @@ void tutti__bench_table_head(const tutti__bench_table *table)
     if (b->in_flight)
         fprintf(out, "%lld in flight, ", (long long)b->in_flight);
     fprintf(out, "Tutti %s\n", TUTTI_VERSION);
-    fprintf(out, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop",
-            "root", "time", "p95", "algbw", "busbw", "#wrong");
+    fprintf(out, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s%s\n", "size", "count", "type",
+            "redop", "root", "time", "p95", "algbw", "busbw", "#wrong",
+            shows_algorithms(b) ? "  estimate (us), algorithm" : "");
     fprintf(out, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "",
             "(us)", "(us)", "(GB/s)", "(GB/s)");
     fflush(out);
@@ -184,12 +190,19 @@ static void print_row(tutti__bench_table *table, const tutti__bench_row *row, do
                                     .p95_us = p95,
                                     .algbw = algbw,
                                     .busbw = busbw};
+    char more[128] = "";
 
-    fprintf(table->out, "%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", row->bytes,
+    fprintf(table->out, "%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld", row->bytes,
             row->count, b->dtype_name, b->redop_name, row->root, median, p95, algbw, busbw,
             (long long)row->wrong);
+    if (row->algorithm) {
+        fprintf(table->out, " %10.1f %s", row->estimate_us, row->algorithm);
+        snprintf(more, sizeof more, ", \"algorithm\": \"%s\", \"estimate_us\": %.3f",
+                 row->algorithm, row->estimate_us);
+    }
+    fputc('\n', table->out);
     fflush(table->out);
-    tutti__bench_json_row(table, &figures, "");
+    tutti__bench_json_row(table, &figures, more);
 }
 
 tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row *row)
@@ -203,6 +216,7 @@ tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row 
     for (int64_t i = 0; i < row->iterations; i++)
         row->times[i] /= row->timers;
     tutti__bench_sort(row->times, (size_t)row->iterations, &median, &p95);
+    row->median_us = median;
     if (tutti_group_rank(table->group) == 0)
         print_row(table, row, median, p95);
     return TUTTI_OK;

@@ -39,4 +39,8 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     move(call, (rank + distance) % n, rank + distance, pieces, false, out);
 }
 
-const tutti__coll_algorithm tutti__coll_all_gather_bruck = {.op = TUTTI__OP_ALL_GATHER, .name = "bruck", .n_rounds = n_rounds, .most_actions = most_actions, .round = round_of};
+const tutti__coll_algorithm tutti__coll_all_gather_bruck = {.op = TUTTI__OP_ALL_GATHER,
+                                                            .name = "bruck",
+                                                            .n_rounds = n_rounds,
+                                                            .most_actions = most_actions,
+                                                            .round = round_of};

@@ -60,4 +60,9 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     }
 }
 
-const tutti__coll_algorithm tutti__coll_all_gather_recursive_doubling = {.op = TUTTI__OP_ALL_GATHER, .name = "recursive_doubling", .n_rounds = n_rounds, .most_actions = most_actions, .round = round_of};
+const tutti__coll_algorithm tutti__coll_all_gather_recursive_doubling = {
+    .op = TUTTI__OP_ALL_GATHER,
+    .name = "recursive_doubling",
+    .n_rounds = n_rounds,
+    .most_actions = most_actions,
+    .round = round_of};

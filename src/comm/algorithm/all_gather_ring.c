@@ -27,4 +27,8 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
                      count);
 }
 
-const tutti__coll_algorithm tutti__coll_all_gather_ring = {.op = TUTTI__OP_ALL_GATHER, .name = "ring", .n_rounds = n_rounds, .most_actions = most_actions, .round = round_of};
+const tutti__coll_algorithm tutti__coll_all_gather_ring = {.op = TUTTI__OP_ALL_GATHER,
+                                                           .name = "ring",
+                                                           .n_rounds = n_rounds,
+                                                           .most_actions = most_actions,
+                                                           .round = round_of};

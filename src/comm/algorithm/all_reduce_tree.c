@@ -35,8 +35,8 @@ static tree_node node_of(const tutti__coll *call, int rank, int tree)
 {
     int number = tree == 0 ? rank : call->size - 1 - rank;
 
-    return (tree_node){call, tree, number, depth_of(number), depth_of(call->size - 1),
-                       half_of(call, tree)};
+    return (tree_node){
+        call, tree, number, depth_of(number), depth_of(call->size - 1), half_of(call, tree)};
 }
 
 static int rank_of(const tree_node *v, int number)

@@ -50,4 +50,9 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
         }
 }
 
-const tutti__coll_algorithm tutti__coll_all_to_all_bruck = {.op = TUTTI__OP_ALL_TO_ALL, .name = "bruck", .n_rounds = n_rounds, .most_actions = most_actions, .held = held, .round = round_of};
+const tutti__coll_algorithm tutti__coll_all_to_all_bruck = {.op = TUTTI__OP_ALL_TO_ALL,
+                                                            .name = "bruck",
+                                                            .n_rounds = n_rounds,
+                                                            .most_actions = most_actions,
+                                                            .held = held,
+                                                            .round = round_of};

@@ -15,8 +15,8 @@ static size_t most_actions(const tutti__coll *call)
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    size_t n = (size_t)call->size, count = call->count, me = (size_t)rank, to = (me + round + 1) % n,
-           from = (me + n - round - 1) % n;
+    size_t n = (size_t)call->size, count = call->count, me = (size_t)rank,
+           to = (me + round + 1) % n, from = (me + n - round - 1) % n;
 
     if (round == 0)
         tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_dst(me * count),
@@ -25,4 +25,8 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     tutti__coll_recv(out, (int)from, tutti__coll_dst(from * count), count);
 }
 
-const tutti__coll_algorithm tutti__coll_all_to_all_pairwise = {.op = TUTTI__OP_ALL_TO_ALL, .name = "pairwise", .n_rounds = n_rounds, .most_actions = most_actions, .round = round_of};
+const tutti__coll_algorithm tutti__coll_all_to_all_pairwise = {.op = TUTTI__OP_ALL_TO_ALL,
+                                                               .name = "pairwise",
+                                                               .n_rounds = n_rounds,
+                                                               .most_actions = most_actions,
+                                                               .round = round_of};

@@ -32,4 +32,8 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
                          count);
 }
 
-const tutti__coll_algorithm tutti__coll_broadcast_binomial = {.op = TUTTI__OP_BROADCAST, .name = "binomial", .n_rounds = n_rounds, .most_actions = most_actions, .round = round_of};
+const tutti__coll_algorithm tutti__coll_broadcast_binomial = {.op = TUTTI__OP_BROADCAST,
+                                                              .name = "binomial",
+                                                              .n_rounds = n_rounds,
+                                                              .most_actions = most_actions,
+                                                              .round = round_of};

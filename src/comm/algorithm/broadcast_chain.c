@@ -34,4 +34,8 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
                          received.count);
 }
 
-const tutti__coll_algorithm tutti__coll_broadcast_chain = {.op = TUTTI__OP_BROADCAST, .name = "chain", .n_rounds = n_rounds, .most_actions = most_actions, .round = round_of};
+const tutti__coll_algorithm tutti__coll_broadcast_chain = {.op = TUTTI__OP_BROADCAST,
+                                                           .name = "chain",
+                                                           .n_rounds = n_rounds,
+                                                           .most_actions = most_actions,
+                                                           .round = round_of};

@@ -34,7 +34,8 @@ static tutti__coll_at data(int me, size_t at)
 
 static void scatter(const tutti__coll *call, int rank, size_t step, tutti__coll_round *out)
 {
-    int n = call->size, me = tutti__relative(call, rank), distance = 1 << (n_steps(call) - 1 - step);
+    int n = call->size, me = tutti__relative(call, rank),
+        distance = 1 << (n_steps(call) - 1 - step);
 
     if (me % (2 * distance) == 0 && me + distance < n) {
         tutti__piece sent =
@@ -73,4 +74,9 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
         gather(call, rank, (int)(round - n_steps(call)), out);
 }
 
-const tutti__coll_algorithm tutti__coll_broadcast_scatter_all_gather = {.op = TUTTI__OP_BROADCAST, .name = "scatter_all_gather", .n_rounds = n_rounds, .most_actions = most_actions, .round = round_of};
+const tutti__coll_algorithm tutti__coll_broadcast_scatter_all_gather = {
+    .op = TUTTI__OP_BROADCAST,
+    .name = "scatter_all_gather",
+    .n_rounds = n_rounds,
+    .most_actions = most_actions,
+    .round = round_of};

@@ -39,8 +39,12 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
                              me == 0 ? tutti__coll_src(sent.at) : tutti__coll_dst(sent.at),
                              sent.count);
     if (me > 0 && round + 1 >= depth)
-        tutti__coll_recv(out, tutti__relative_rank(call, (me - 1) / 2), tutti__coll_dst(received.at),
-                         received.count);
+        tutti__coll_recv(out, tutti__relative_rank(call, (me - 1) / 2),
+                         tutti__coll_dst(received.at), received.count);
 }
 
-const tutti__coll_algorithm tutti__coll_broadcast_tree = {.op = TUTTI__OP_BROADCAST, .name = "tree", .n_rounds = n_rounds, .most_actions = most_actions, .round = round_of};
+const tutti__coll_algorithm tutti__coll_broadcast_tree = {.op = TUTTI__OP_BROADCAST,
+                                                          .name = "tree",
+                                                          .n_rounds = n_rounds,
+                                                          .most_actions = most_actions,
+                                                          .round = round_of};

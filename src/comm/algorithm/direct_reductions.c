@@ -68,9 +68,9 @@ static void add(const tutti__coll *call, int rank, tutti__coll_round *out)
         tutti__coll_local(out, r == 0 ? TUTTI__COLL_COPY : TUTTI__COLL_REDUCE, tutti__coll_work(0),
                           r == rank ? tutti__coll_src(mine.at) : slot(call, r), mine.count);
     tutti__coll_local(out, TUTTI__COLL_FINISH,
-                      !is_reduce(call)         ? tutti__coll_dst(0)
-                      : rank == call->root     ? tutti__coll_dst(mine.at)
-                                               : slot(call, rank),
+                      !is_reduce(call)     ? tutti__coll_dst(0)
+                      : rank == call->root ? tutti__coll_dst(mine.at)
+                                           : slot(call, rank),
                       tutti__coll_work(0), mine.count);
 }
 

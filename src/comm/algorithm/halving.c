@@ -68,9 +68,9 @@ static void pair_up(const tutti__coll *call, int rank, bool adds, tutti__coll_ro
         return;
     if (!tutti__pairs_takes_part(call, rank)) {
         if (!adds)
-            tutti__coll_send(
-                out, other, tutti__coll_is_wide(call) ? tutti__coll_work(0) : tutti__coll_src(0),
-                all);
+            tutti__coll_send(out, other,
+                             tutti__coll_is_wide(call) ? tutti__coll_work(0) : tutti__coll_src(0),
+                             all);
     } else if (adds) {
         tutti__coll_local(out, other < rank ? TUTTI__COLL_REDUCE : TUTTI__COLL_REDUCE_LEFT,
                           tutti__coll_work(0), tutti__coll_src(0), all);

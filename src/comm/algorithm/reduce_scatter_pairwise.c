@@ -28,8 +28,8 @@ static size_t held(const tutti__coll *call, int rank)
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    size_t n = (size_t)call->size, count = call->count, me = (size_t)rank, to = (me + round + 1) % n,
-           from = (me + 2 * n - round - 1) % n;
+    size_t n = (size_t)call->size, count = call->count, me = (size_t)rank,
+           to = (me + round + 1) % n, from = (me + 2 * n - round - 1) % n;
 
     if (round == 0)
         tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_work(0), tutti__coll_src(me * count),
@@ -45,4 +45,10 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     tutti__coll_recv(out, (int)from, tutti__coll_held(round % 2 * count), count);
 }
 
-const tutti__coll_algorithm tutti__coll_reduce_scatter_pairwise = {.op = TUTTI__OP_REDUCE_SCATTER, .name = "pairwise", .n_rounds = n_rounds, .most_actions = most_actions, .work = work, .held = held, .round = round_of};
+const tutti__coll_algorithm tutti__coll_reduce_scatter_pairwise = {.op = TUTTI__OP_REDUCE_SCATTER,
+                                                                   .name = "pairwise",
+                                                                   .n_rounds = n_rounds,
+                                                                   .most_actions = most_actions,
+                                                                   .work = work,
+                                                                   .held = held,
+                                                                   .round = round_of};

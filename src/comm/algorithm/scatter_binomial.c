@@ -26,8 +26,7 @@ static void move(const tutti__coll *call, int me, int number, int peer, bool sen
                  tutti__coll_round *out)
 {
     int n = tutti__relative_subtree(call, number);
-    tutti__piece second,
-        first = tutti__relative_pieces(call, number, n, &second);
+    tutti__piece second, first = tutti__relative_pieces(call, number, n, &second);
     size_t held_at = (size_t)(number - me) * call->count;
 
     if (!sends) {
@@ -63,4 +62,9 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
         move(call, me, me + distance, (rank + distance) % n, true, out);
 }
 
-const tutti__coll_algorithm tutti__coll_scatter_binomial = {.op = TUTTI__OP_SCATTER, .name = "binomial", .n_rounds = n_rounds, .most_actions = most_actions, .held = held, .round = round_of};
+const tutti__coll_algorithm tutti__coll_scatter_binomial = {.op = TUTTI__OP_SCATTER,
+                                                            .name = "binomial",
+                                                            .n_rounds = n_rounds,
+                                                            .most_actions = most_actions,
+                                                            .held = held,
+                                                            .round = round_of};

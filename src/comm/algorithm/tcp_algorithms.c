@@ -43,8 +43,8 @@ tutti_status tutti__tcp_barrier(tutti__tcp *tcp, tutti__tuner *tuner, const tutt
     tutti__tcp_rounds run = {.tcp = tcp,
                              .op = op,
                              .first = true,
-                             .call = tutti__coll_of(
-                                 &(tutti__signature){.op = TUTTI__OP_BARRIER}, n),
+                             .call =
+                                 tutti__coll_of(&(tutti__signature){.op = TUTTI__OP_BARRIER}, n),
                              .ranks = ranks,
                              .me = me,
                              .src = &token};

@@ -14,7 +14,7 @@ tutti_status tutti__tcp_run(tutti__tcp *tcp, tutti__tuner *tuner, tutti__operati
 tutti_status tutti__tcp_barrier(tutti__tcp *tcp, tutti__tuner *tuner, const tutti__operation *op,
                                 const int *ranks, int n, int me);
 /* At set-up: measures what messages cost between these ranks, all at once, if the tuner needs to know; all get the same numbers, the
- * largest of any rank. */
+ * means over all ranks. */
 tutti_status tutti__tcp_measure(tutti__tcp *tcp, tutti__tuner *tuner, double deadline);
 
 /* The transport's own `direct`. */

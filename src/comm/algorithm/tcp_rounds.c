@@ -7,7 +7,8 @@
 typedef struct runner {
     const tutti__tcp_rounds *run;
     tutti__coll_memory memory;
-    tutti__coll_round round;
+    tutti__coll_round round, other; /* other: to look at rounds to come */
+    size_t now;                     /* the number of `round` */
 } runner;
 
 static bool is_message(const tutti__coll_action *a)
@@ -15,23 +16,24 @@ static bool is_message(const tutti__coll_action *a)
     return a->kind == TUTTI__COLL_SEND || a->kind == TUTTI__COLL_RECV;
 }
 
-/* Scratch: actions of a round, WORK, HELD. */
+/* Scratch: actions of two rounds, WORK, HELD. */
 static bool open_runner(runner *r)
 {
     const tutti__tcp_rounds *run = r->run;
     const size_t most = run->algorithm->most_actions(&run->call),
                  actions = (most * sizeof(tutti__coll_action) + 63) / 64 * 64;
-    size_t held,
-        scratch = tutti__coll_scratch(run->algorithm, &run->call, run->me, &held);
-    char *memory = tutti__tcp_scratch(run->tcp, actions + scratch + 64);
+    size_t held, scratch = tutti__coll_scratch(run->algorithm, &run->call, run->me, &held);
+    char *memory = tutti__tcp_scratch(run->tcp, 2 * actions + scratch + 64);
 
     if (!memory)
         return false;
     r->round = (tutti__coll_round){(tutti__coll_action *)(void *)memory, 0, most};
+    r->other = (tutti__coll_round){(tutti__coll_action *)(void *)(memory + actions), 0, most};
+    memory += 2 * actions;
     r->memory = (tutti__coll_memory){.place = {[TUTTI__COLL_SRC] = (char *)(uintptr_t)run->src,
                                                [TUTTI__COLL_DST] = run->dst,
-                                               [TUTTI__COLL_WORK] = memory + actions,
-                                               [TUTTI__COLL_HELD] = memory + actions + held},
+                                               [TUTTI__COLL_WORK] = memory,
+                                               [TUTTI__COLL_HELD] = memory + held},
                                      .divisor = run->divisor};
     return true;
 }
@@ -75,6 +77,7 @@ static tutti_status run_round(runner *r, size_t round)
     const tutti__tcp_rounds *run = r->run;
     bool messages = false, local = false;
 
+    r->now = round;
     tutti__coll_actions(run->algorithm, &run->call, run->me, round, &r->round);
     if (r->round.n > r->round.capacity)
         return tutti__comm_fail(run->tcp->comm, TUTTI_ERR_INTERNAL, run->tcp->comm->rank,
@@ -91,6 +94,23 @@ static tutti_status run_round(runner *r, size_t round)
     return finish_messages(r);
 }
 
+/* Adds the peers of the rounds to come. */
+static tutti_status announce(void *self)
+{
+    runner *r = self;
+    const tutti__tcp_rounds *run = r->run;
+    size_t n_rounds = run->algorithm->n_rounds(&run->call);
+
+    for (size_t round = r->now + 1; round < n_rounds; round++) {
+        tutti__coll_actions(run->algorithm, &run->call, run->me, round, &r->other);
+        for (size_t i = 0; i < r->other.n; i++)
+            if (is_message(&r->other.actions[i]))
+                TUTTI_TRY(tutti__tcp_add_peer(run->tcp, run->ranks[r->other.actions[i].peer],
+                                              r->other.capacity));
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__tcp_run_rounds(const tutti__tcp_rounds *run)
 {
     runner r = {.run = run};
@@ -99,10 +119,11 @@ tutti_status tutti__tcp_run_rounds(const tutti__tcp_rounds *run)
     if (!open_runner(&r))
         return tutti__comm_status(run->tcp->comm);
     TUTTI_TRY(tutti__tcp_start(
-        run->tcp,
-        &(tutti__schedule){.op = run->op,
-                           .first = run->first,
-                           .bytes = run->call.count * tutti__element(run->call.dtype)}));
+        run->tcp, &(tutti__schedule){.op = run->op,
+                                     .first = run->first,
+                                     .bytes = run->call.count * tutti__element(run->call.dtype),
+                                     .announce = announce,
+                                     .self = &r}));
     for (size_t round = 0; round < n_rounds; round++)
         TUTTI_TRY(run_round(&r, round));
     return tutti__tcp_finish(run->tcp);

@@ -43,8 +43,9 @@ static tutti_status find(const char *where, const char *op, const char *name,
 
     list_names(kind, names, sizeof names);
     if (kind == TUTTI__N_OPS)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: \"%s\" is no operation with algorithms; these are: %s",
-                           where, op, names);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: \"%s\" is no operation with algorithms; these are: %s", where, op,
+                           names);
     *algorithm_p = tutti__coll_find(kind, name);
     return *algorithm_p ? TUTTI_OK
                         : tutti__fail(TUTTI_ERR_ARG, "%s: %s has no algorithm \"%s\", but: %s",
@@ -281,8 +282,8 @@ static const tutti__coll_algorithm *estimate_all(const tutti__tuner *tuner, cons
 
     for (size_t i = 0; i < tutti__coll_n_algorithms; i++) {
         const tutti__coll_algorithm *a = tutti__coll_algorithms[i];
-        uint64_t ns = tutti__coll_fits(a, call) ? tutti__coll_estimate(a, call, &tuner->links)
-                                                : UINT64_MAX;
+        uint64_t ns =
+            tutti__coll_fits(a, call) ? tutti__coll_estimate(a, call, &tuner->links) : UINT64_MAX;
 
         if (ns < least) {
             least = ns;
@@ -314,6 +315,7 @@ const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__col
     size_t element = tutti__coll_element(call, TUTTI__COLL_WORK);
 
     call->chunk = tuner->chunk_bytes > element ? tuner->chunk_bytes / element : 1;
+    tuner->last[call->op] = *call;
     if (!direct)
         return NULL;
     if (!chosen)
@@ -321,4 +323,14 @@ const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__col
     if (!chosen && call->size > TUTTI__TUNER_DIRECT && tuner->has_links)
         chosen = by_estimate(tuner, call);
     return chosen && tutti__coll_fits(chosen, call) ? chosen : direct;
+}
+
+tutti__tuner_reason tutti__tuner_why(const tutti__tuner *tuner, const tutti__coll *call)
+{
+    if (tuner->forced[call->op])
+        return TUTTI__TUNER_FORCED;
+    if (by_rules(tuner, call))
+        return TUTTI__TUNER_RULE;
+    return call->size > TUTTI__TUNER_DIRECT && tuner->has_links ? TUTTI__TUNER_ESTIMATE
+                                                                : TUTTI__TUNER_FEW;
 }

@@ -24,6 +24,7 @@ typedef struct tutti__tuner {
     bool has_links; /* else only `direct` is chosen without being asked for */
     tutti__coll_links links;
     size_t chunk_bytes;
+    tutti__coll last[TUTTI__N_OPS]; /* the last call that was chosen for; size 0: none */
     /* What has been estimated, by operation, wide or not, and power of two of bytes. */
     struct {
         const tutti__coll_algorithm *algorithm;
@@ -45,6 +46,14 @@ tutti_status tutti__tuner_force(tutti__tuner *tuner, tutti__op_kind op, const ch
 uint64_t tutti__coll_bytes(const tutti__coll *call);
 /* The call's algorithm, `direct` where nothing else fits; NULL: the operation has none in the table. Sets call->chunk. */
 const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__coll *call);
+typedef enum tutti__tuner_reason {
+    TUTTI__TUNER_FORCED,
+    TUTTI__TUNER_RULE,
+    TUTTI__TUNER_FEW, /* ranks */
+    TUTTI__TUNER_ESTIMATE
+} tutti__tuner_reason;
+/* Why that is chosen. */
+tutti__tuner_reason tutti__tuner_why(const tutti__tuner *tuner, const tutti__coll *call);
 /* The call of an operation among `size` ranks; chunk is not set. */
 tutti__coll tutti__coll_of(const tutti__signature *signature, int size);
 

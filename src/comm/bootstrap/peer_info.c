@@ -40,6 +40,7 @@ tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_inf
     mine->sockets = (uint32_t)sockets;
     mine->world_rank = boot->comm->peers[boot->comm->rank].world_rank;
     mine->heartbeat_ms = boot->heartbeat_ms;
+    mine->choices = boot->comm->choices;
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
     randombytes_buf(&mine->nonce, sizeof mine->nonce);
@@ -228,6 +229,12 @@ tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const int *ran
                                "rank %d runs another version of Tutti than rank %d, which runs %s; "
                                "all ranks need the same build",
                                r, boot->comm->rank, TUTTI_VERSION);
+        if (infos[r].choices != infos[boot->comm->rank].choices)
+            return tutti__fail(
+                TUTTI_ERR_MISMATCH,
+                "rank %d has another TUTTI_ALGORITHM or TUTTI_TUNER_FILE than rank %d; "
+                "ranks that choose different algorithms would wait for each other",
+                r, boot->comm->rank);
     }
     return TUTTI_OK;
 }

@@ -13,6 +13,7 @@ typedef struct tutti__peer_info {
     int64_t pid;
     uint32_t tcp, sockets;            /* sockets: for data, a pair; rank 0's value is used by all */
     int32_t world_rank, heartbeat_ms; /* 0: off */
+    uint64_t choices;                 /* a hash of TUTTI_ALGORITHM and of TUTTI_TUNER_FILE's text */
     tutti__address local_at, tcp_at;
     char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */
 } tutti__peer_info;
@@ -24,7 +25,7 @@ tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_inf
 tutti_status tutti__peer_info_exchange(const tutti__bootstrap *boot, const tutti__peer_info *mine,
                                        const int *ranks, int n, tutti__peer_info *infos,
                                        double deadline);
-/* MISMATCH unless these ranks run this build; with NULL all n. */
+/* MISMATCH unless these ranks run this build and choose algorithms alike; with NULL all n. */
 tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const int *ranks, int n,
                                     const tutti__peer_info *infos);
 /* Copies it to the communicator: peers' names, and local rank and size if unknown. */

@@ -284,8 +284,8 @@ static void keep_data(tutti__links *links, int fd, const tutti__claim *claim)
     links->data = early;
     while (c && c->comm->id != claim->group)
         c = c->next;
-    if (c && c->data_came)
-        c->data_came(c->data_self);
+    if (c && c->data.came)
+        c->data.came(c->data.self);
     pthread_mutex_unlock(&links->lock);
 }
 
@@ -404,11 +404,10 @@ int tutti__control_take_data(tutti__control *control, int rank, int channel)
     return fd;
 }
 
-void tutti__control_on_data(tutti__control *control, void (*came)(void *self), void *self)
+void tutti__control_on_data(tutti__control *control, const tutti__data_events *events)
 {
     pthread_mutex_lock(&control->links->lock);
-    control->data_came = came;
-    control->data_self = self;
+    control->data = events ? *events : (tutti__data_events){0};
     pthread_mutex_unlock(&control->links->lock);
 }
 

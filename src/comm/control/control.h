@@ -15,6 +15,7 @@
 #include "comm/bootstrap/listen.h"
 #include "comm/bootstrap/mesh.h"
 #include "comm/core/communicator.h"
+#include "comm/core/signature.h"
 
 typedef struct tutti__control tutti__control;
 
@@ -24,6 +25,7 @@ typedef enum tutti__frame_kind {
     TUTTI__FRAME_CAUSE,   /* body: the text */
     TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
     TUTTI__FRAME_LEFT,    /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
+    TUTTI__FRAME_CALL,    /* body: the signature of the call in which the sender waits for data */
     TUTTI__FRAME_OTHERS   /* this kind and all above belong to the handler */
 } tutti__frame_kind;
 
@@ -116,8 +118,14 @@ int tutti__control_connect_data(tutti__control *control, int rank, int channel, 
                                 int *fd_p);
 /* -1: not yet. */
 int tutti__control_take_data(tutti__control *control, int rank, int channel);
-/* Calls that when one comes, from the control channel's thread. NULL: no more. */
-void tutti__control_on_data(tutti__control *control, void (*came)(void *self), void *self);
+/* Calls that from the control channel's thread: when such a connection has come, and when a rank that waits for one from this rank has
+ * said in which call (TUTTI__FRAME_CALL). NULL: no more. */
+typedef struct tutti__data_events {
+    void (*came)(void *self);
+    void (*called)(void *self, int rank, const tutti__signature *call);
+    void *self;
+} tutti__data_events;
+void tutti__control_on_data(tutti__control *control, const tutti__data_events *events);
 
 /* How many connections the control channel has, of all its groups. */
 int tutti__control_n_connections(tutti__control *control);

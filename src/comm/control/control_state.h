@@ -166,8 +166,7 @@ struct tutti__control {
     _Atomic bool has_work;
     int *rank_at; /* by link; -1: not a member */
     int *near;    /* the neighbours' ranks: flood.to */
-    void (*data_came)(void *self);
-    void *data_self;
+    tutti__data_events data; /* under the lock */
     tutti__flood flood; /* with the turn, but `told` also under the lock */
     /* Used by the thread. */
     tutti__verdict verdict;

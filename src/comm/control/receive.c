@@ -43,6 +43,19 @@ static tutti__control *find(const tutti__links *links, uint64_t group)
     return control;
 }
 
+static void hear_call(tutti__control *control, int rank, const char *body)
+{
+    tutti__signature call;
+
+    if (!body)
+        return;
+    memcpy(&call, body, sizeof call);
+    pthread_mutex_lock(&control->links->lock);
+    if (control->data.called)
+        control->data.called(control->data.self, rank, &call);
+    pthread_mutex_unlock(&control->links->lock);
+}
+
 /* A whole frame, not the handler's, has arrived. */
 static void hear(tutti__links *links, int at)
 {
@@ -59,6 +72,8 @@ static void hear(tutti__links *links, int at)
         tutti__control_judge_cause(control, head, link->text);
     } else if (rank >= 0 && head->kind == TUTTI__FRAME_GOODBYE) {
         tutti__control_farewell(control, rank, rank, head->id);
+    } else if (rank >= 0 && head->kind == TUTTI__FRAME_CALL) {
+        hear_call(control, rank, link->text);
     } else if (rank >= 0 && head->kind == TUTTI__FRAME_LEFT) {
         if (head->culprit >= 0 && head->culprit < control->comm->size && head->culprit != rank)
             tutti__control_farewell(control, head->culprit, rank, head->id);
@@ -80,7 +95,7 @@ static bool sound(const tutti__control *control, const tutti__frame *head)
         return !control || control->handler.valid(head);
     if (head->kind == TUTTI__FRAME_CAUSE)
         return head->bytes < sizeof((tutti__cause *)0)->text && head->status != TUTTI_OK;
-    return head->bytes == 0;
+    return head->bytes == (head->kind == TUTTI__FRAME_CALL ? sizeof(tutti__signature) : 0);
 }
 
 /* Keeps the descriptor that came with the bytes of a frame. */
@@ -150,7 +165,7 @@ static bool begin(tutti__links *links, int at)
     if (is_theirs(link))
         control->members[control->rank_at[at]].into =
             control->handler.begin(control->handler.self, control->rank_at[at], head);
-    else if (head->kind == TUTTI__FRAME_CAUSE && head->bytes > 0)
+    else if (head->kind < TUTTI__FRAME_OTHERS && head->bytes > 0)
         link->text = malloc(head->bytes);
     return true;
 }

@@ -60,6 +60,7 @@ enum { TUTTI__MAX_OBSERVERS = 6 };
 struct tutti__comm {
     int rank, size, local_rank, local_size, timeout_ms;
     uint64_t id;
+    uint64_t choices; /* a hash of what ranks choose algorithms by, while the group is made */
     char name[64];
     tutti__tuning tuning;
     tutti__peer *peers;

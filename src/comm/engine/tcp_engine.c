@@ -21,8 +21,7 @@ static tutti_status run(tutti__engine *engine, tutti__operation *op)
 
     if (!tutti__op_allocates(op))
         return tutti__tcp_run(e->tcp, &e->tuner, op);
-    TUTTI_TRY(
-        tutti__tcp_barrier(e->tcp, &e->tuner, op, e->tcp->everyone, comm->size, comm->rank));
+    TUTTI_TRY(tutti__tcp_barrier(e->tcp, &e->tuner, op, e->tcp->everyone, comm->size, comm->rank));
     /* afterwards ranks agree on whether all have their memory */
     return tutti__plain_alloc(&e->memory, op);
 }
@@ -60,14 +59,13 @@ static void close_engine(tutti__engine *engine)
     free(e);
 }
 
-static const tutti__engine_ops TCP = {
-    .name = "tcp",
-    .measure = measure,
-    .tuner = tuner,
-    .run = run,
-    .wake = wake,
-    .release = release,
-    .close = close_engine};
+static const tutti__engine_ops TCP = {.name = "tcp",
+                                      .measure = measure,
+                                      .tuner = tuner,
+                                      .run = run,
+                                      .wake = wake,
+                                      .release = release,
+                                      .close = close_engine};
 
 tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutti__tcp *tcp)
 {

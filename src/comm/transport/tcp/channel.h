@@ -6,6 +6,8 @@
 
 #include "comm/transport/tcp/tcp.h"
 
+enum { TUTTI__TCP_LOOK_MS = 50 };
+
 /* The messages of a schedule in both directions between this rank and a peer. */
 typedef struct tutti__tcp_row {
     struct iovec *out, *in;

@@ -47,12 +47,25 @@ void tutti__tcp_free(tutti__tcp *tcp)
     free(tcp->rows);
     free(tcp->channels);
     free(tcp->polls);
+    free(tcp->called);
+    pthread_mutex_destroy(&tcp->lock);
     free(tcp);
 }
 
 static void data_came(void *self)
 {
     tutti__tcp_wake(self);
+}
+
+static void called(void *self, int rank, const tutti__signature *call)
+{
+    tutti__tcp *tcp = self;
+
+    pthread_mutex_lock(&tcp->lock);
+    tcp->called[rank] = *call;
+    atomic_store(&tcp->any_called, true);
+    pthread_mutex_unlock(&tcp->lock);
+    tutti__tcp_wake(tcp);
 }
 
 tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti__control *control,
@@ -64,6 +77,7 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
     *tcp_p = tcp;
     if (!tcp)
         return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&tcp->lock, NULL);
     tcp->comm = comm;
     tcp->control = control;
     tcp->n_sockets = n_sockets;
@@ -75,10 +89,11 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
     tcp->rows = calloc(size, sizeof *tcp->rows);
     tcp->channels = calloc(n, sizeof *tcp->channels);
     tcp->polls = calloc(n + 1, sizeof *tcp->polls);
+    tcp->called = calloc(size, sizeof *tcp->called);
     for (size_t i = 0; i < n && tcp->sockets; i++)
         tcp->sockets[i] = -1;
     if (tcp->wake < 0 || !tcp->sockets || !tcp->everyone || !tcp->src || !tcp->rows ||
-        !tcp->channels || !tcp->polls) {
+        !tcp->channels || !tcp->polls || !tcp->called) {
         tutti__tcp_free(tcp);
         *tcp_p = NULL;
         return tutti__fail(TUTTI_ERR_MEMORY,
@@ -88,7 +103,7 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
     for (int r = 0; r < comm->size; r++)
         tcp->everyone[r] = r;
     if (control)
-        tutti__control_on_data(control, data_came, tcp);
+        tutti__control_on_data(control, &(tutti__data_events){data_came, called, tcp});
     return TUTTI_OK;
 }
 

@@ -16,6 +16,8 @@
 
 #include "comm/core/failure.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/uio.h>
 
 typedef struct tutti__schedule {
@@ -25,6 +27,10 @@ typedef struct tutti__schedule {
     const int *ranks; /* the peers; this rank may be among them */
     int n_ranks;
     size_t n_messages; /* at most, in each row */
+    /* Of an algorithm that adds peers as it needs them: called once if this rank has waited for a while. Adds all, so that they hear that it
+     * is here, and not it is missed if another is. NULL: all are there. */
+    tutti_status (*announce)(void *self);
+    void *self;
 } tutti__schedule;
 
 typedef struct tutti__tcp {
@@ -37,11 +43,15 @@ typedef struct tutti__tcp {
     const void **src; /* for algorithms: a pointer a rank */
     char *scratch;
     size_t scratch_bytes;
-    tutti__schedule schedule;        /* the running one */
-    struct tutti__tcp_row *rows;     /* of each rank: messages to it and from it */
-    struct tutti__channel *channels; /* to each peer of the schedule */
-    int n_channels, used_sockets;
+    tutti__schedule schedule;              /* the running one */
+    struct tutti__tcp_row *rows;           /* of each rank: messages to it and from it */
+    struct tutti__channel *channels;       /* to each peer of the schedule */
+    int n_channels, used_sockets, look_ms; /* look_ms: of waiting, until it looks around */
     struct pollfd *polls;
+    /* Of ranks that wait for a connection from this one: their calls, until this rank has come to them. */
+    pthread_mutex_t lock;
+    tutti__signature *called; /* [rank]; group 0: none. Under the lock */
+    _Atomic bool any_called;
 } tutti__tcp;
 
 struct tutti__channel;

@@ -3,6 +3,7 @@
  * Every socket is written and read as far as possible; if none moves, the thread polls the descriptors, for small
  * schedules after spinning a moment, since a wake-up would take longer than the rest. */
 #include "comm/bootstrap/socket.h"
+#include "comm/control/control.h"
 #include "comm/transport/tcp/channel.h"
 
 #include <errno.h>
@@ -10,10 +11,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* VERDICT_MS: the control thread may be starved of CPU; only a connection that breaks alone takes so long. */
-enum { VERDICT_MS = 5000, SPIN_BYTES = 256 << 10, SPIN_US = 50 };
+enum { VERDICT_MS = 5000, SPIN_BYTES = 256 << 10, SPIN_US = 50, LAG_MS = 500, MOST_LOOK_MS = 2000 };
 
 static const tutti__tcp_row *row_of(const tutti__tcp *tcp, const tutti__channel *c)
 {
@@ -36,6 +38,20 @@ static tutti_status lost(tutti__tcp *tcp, int rank)
             break;
     }
     return tutti__comm_fail_lost(tcp->comm, rank);
+}
+
+/* Whether the peer has begun the operation. */
+static bool is_heard(const tutti__channel *c)
+{
+    return !c->first || c->checked || c->part > 0;
+}
+
+static bool all_are_heard(const tutti__tcp *tcp)
+{
+    for (int i = 0; i < tcp->n_channels; i++)
+        if (!is_heard(&tcp->channels[i]))
+            return false;
+    return true;
 }
 
 static tutti_status late(tutti__tcp *tcp)
@@ -70,6 +86,94 @@ static tutti_status check_heard(tutti__tcp *tcp, const tutti__channel *c)
     return tutti__comm_check_sent(tcp->comm, &op->signature, c->rank, tcp->comm->rank,
                                   (size_t)c->heard.count,
                                   expected / tutti_dtype_size((tutti_dtype)op->signature.dtype));
+}
+
+/* When it gives up: later if all its peers have begun the operation, since they may wait for one that has not, whose peers know best. */
+static double deadline_of(const tutti__tcp *tcp)
+{
+    const tutti__operation *op = tcp->schedule.op;
+    double lag = (double)op->timeout_ms / 16;
+
+    return op->deadline + (!all_are_heard(tcp) ? 0 : lag < LAG_MS ? lag : LAG_MS);
+}
+
+/* One of a later sequence comes from a rank that has completed ours; one before it was waiting in a call that this rank has completed. */
+static tutti_status check_other(tutti__tcp *tcp, int rank, const tutti__signature *theirs)
+{
+    tutti__signature heard = *theirs;
+
+    if (tutti__op_table[heard.op < TUTTI__N_OPS ? heard.op : 0].uneven)
+        heard.count = 0;
+    return tutti__comm_check_signature(tcp->comm, &tcp->schedule.op->signature, rank, &heard);
+}
+
+/* Compares ours to the calls in which others wait for a connection from this rank. */
+static tutti_status check_called(tutti__tcp *tcp)
+{
+    const tutti__signature *mine = &tcp->schedule.op->signature;
+    tutti__signature other = *mine;
+    int from = -1;
+    bool any = false;
+
+    if (!atomic_load(&tcp->any_called))
+        return TUTTI_OK;
+    pthread_mutex_lock(&tcp->lock);
+    for (int r = 0; r < tcp->comm->size; r++) {
+        tutti__signature *call = &tcp->called[r];
+
+        if (call->group == mine->group && call->sequence == mine->sequence &&
+            !tutti__signature_equal(call, mine)) {
+            other = *call;
+            from = r;
+        }
+        if (call->sequence <= mine->sequence)
+            call->group = 0;
+        any = any || call->group != 0;
+    }
+    atomic_store(&tcp->any_called, any);
+    pthread_mutex_unlock(&tcp->lock);
+    return from < 0 ? TUTTI_OK : check_other(tcp, from, &other);
+}
+
+/* Tells those that have yet to connect in which call this rank waits, since theirs may be another, without this rank. */
+static void call(const tutti__tcp *tcp)
+{
+    const tutti__signature *mine = &tcp->schedule.op->signature;
+    const tutti__frame head = {.kind = TUTTI__FRAME_CALL, .bytes = sizeof *mine};
+
+    for (int i = 0; i < tcp->n_channels; i++)
+        if (tcp->channels[i].fd < 0 && tcp->channels[i].part == 0 && tcp->control)
+            tutti__control_send(tcp->control, tcp->channels[i].rank, &head, mine);
+}
+
+/* Nothing has moved for a while. Another call than ours may have other peers: of ranks that are not in the schedule, looks at what call they
+ * have sent. */
+static tutti_status look_around(tutti__tcp *tcp)
+{
+    const tutti__operation *op = tcp->schedule.op;
+
+    tcp->look_ms = 2 * tcp->look_ms < MOST_LOOK_MS ? 2 * tcp->look_ms : MOST_LOOK_MS;
+    if (tcp->schedule.announce) {
+        tutti_status (*announce)(void *) = tcp->schedule.announce;
+
+        tcp->schedule.announce = NULL;
+        TUTTI_TRY(announce(tcp->schedule.self));
+    }
+    for (int r = 0; r < tcp->comm->size; r++) {
+        tutti__signature heard;
+        int *fd = &tcp->sockets[r];
+
+        if (*fd < 0 && tcp->control && r != tcp->comm->rank &&
+            !tutti__control_connects(tcp->control, r))
+            *fd = tutti__control_take_data(tcp->control, r, 1);
+        if (*fd < 0 || tcp->rows[r].channel > 0 ||
+            recv(*fd, &heard, sizeof heard, MSG_PEEK | MSG_DONTWAIT) != sizeof heard ||
+            heard.group != op->signature.group || heard.sequence > op->signature.sequence)
+            continue;
+        TUTTI_TRY(check_other(tcp, r, &heard));
+    }
+    call(tcp);
+    return TUTTI_OK;
 }
 
 /* ---- Connecting --------------------------------------------------------------------------------------------------- */
@@ -146,6 +250,7 @@ static tutti_status sleep_until_ready(tutti__tcp *tcp)
 {
     nfds_t n = 0;
     uint64_t wakes;
+    int limit = tutti__poll_ms(deadline_of(tcp));
 
     for (int i = 0; i < tcp->n_channels; i++) {
         const tutti__channel *c = &tcp->channels[i];
@@ -155,7 +260,8 @@ static tutti_status sleep_until_ready(tutti__tcp *tcp)
             tcp->polls[n++] = (struct pollfd){c->fd, events, 0};
     }
     tcp->polls[n] = (struct pollfd){tcp->wake, POLLIN, 0};
-    poll(tcp->polls, n + 1, tutti__poll_ms(tcp->schedule.op->deadline));
+    if (poll(tcp->polls, n + 1, limit >= 0 && limit < tcp->look_ms ? limit : tcp->look_ms) == 0)
+        return look_around(tcp);
     if (tcp->polls[n].revents && read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return tutti__comm_fail(tcp->comm, TUTTI_ERR_INTERNAL, tcp->comm->rank, "eventfd: %s",
                                 strerror(errno));
@@ -175,9 +281,10 @@ static tutti_status progress(tutti__tcp *tcp, bool *left)
         TUTTI_TRY(move(tcp, &moved, left));
         if (!*left)
             return TUTTI_OK;
+        TUTTI_TRY(check_called(tcp));
         if (tutti__comm_failed(tcp->comm))
             return tutti__comm_status(tcp->comm);
-        if (tutti__now_ms() >= tcp->schedule.op->deadline)
+        if (tutti__now_ms() >= tcp->schedule.op->deadline && tutti__now_ms() >= deadline_of(tcp))
             return late(tcp);
         if (moved)
             return TUTTI_OK;

@@ -27,6 +27,7 @@ tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule)
         tcp->rows[tcp->channels[i].rank].channel = 0;
     tcp->schedule = *schedule;
     tcp->n_channels = 0;
+    tcp->look_ms = TUTTI__TCP_LOOK_MS;
     tcp->used_sockets = schedule->bytes >= MANY_BYTES ? tcp->n_sockets : 1;
     for (int i = 0; i < schedule->n_ranks; i++)
         if (schedule->ranks[i] != tcp->comm->rank)
