@@ -138,6 +138,16 @@ static tutti_status receive(simulation *s, int rank, const tutti__coll_action *a
     return TUTTI_OK;
 }
 
+/* The calls of these work in place: a copy of memory to itself. */
+static bool is_none(const simulation *s, const tutti__coll_action *a)
+{
+    const tutti__op_kind op = s->ask->call.op;
+
+    return a->kind == TUTTI__COLL_COPY && a->from.place == TUTTI__COLL_SRC &&
+           a->to.place == TUTTI__COLL_DST && a->from.at == a->to.at &&
+           (op == TUTTI__OP_ALL_REDUCE || op == TUTTI__OP_REDUCE || op == TUTTI__OP_BROADCAST);
+}
+
 static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
 {
     const tutti__links *l = s->ask->links;
@@ -149,9 +159,10 @@ static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
         return send(s, rank, a);
     if (a->kind == TUTTI__COLL_RECV)
         return receive(s, rank, a);
-    me->core_us = fmax(me->core_us, s->now) +
-                  me->slow * bytes * 1e-3 /
-                      (adds ? l->reduce_gbps : l->level[TUTTI__LEVEL_CORE].gbps);
+    if (!is_none(s, a))
+        me->core_us = fmax(me->core_us, s->now) +
+                      me->slow * bytes * 1e-3 /
+                          (adds ? l->reduce_gbps : l->level[TUTTI__LEVEL_CORE].gbps);
     return tutti__sim_data_local(s->data, rank, a);
 }
 

@@ -81,12 +81,6 @@ static size_t elements(const tutti__coll_algorithm *a, const tutti__coll *c, int
     }
 }
 
-/* Where this rank's contribution is before the first round. */
-static tutti__coll_place origin(const tutti__coll *c)
-{
-    return c->op == TUTTI__OP_BROADCAST ? TUTTI__COLL_DST : TUTTI__COLL_SRC;
-}
-
 uint64_t tutti__sim_data_needs(const tutti__coll_algorithm *a, const tutti__coll *c)
 {
     uint64_t bytes = 0;
@@ -169,7 +163,7 @@ static tutti_status begin_sampled(tutti__sim_data *d)
 
         choose(d, i);
         for (int r = 0; r < d->call.size; r++) {
-            entries *to = &d->ranks[r].sampled[origin(&d->call)];
+            entries *to = &d->ranks[r].sampled[TUTTI__COLL_SRC];
 
             if ((s->giver < 0 || s->giver == r) && !find(to, s->src))
                 TUTTI_TRY(insert(to, &(entry){s->src, s->id, contribution(d->seed, r, s->id)}));
@@ -199,7 +193,7 @@ static tutti_status begin_real(tutti__sim_data *d, const tutti__coll_algorithm *
                                    c->size);
             d->ranks[r].real[p] = (char *)to;
             for (size_t i = 0; i < n; i++)
-                to[i] = p == (int)origin(c) && gives(c, d->traits, r) ? value(r, i) : -1;
+                to[i] = p == TUTTI__COLL_SRC ? value(r, i) : -1;
         }
     for (int m = 0; m < MODULUS; m++)
         for (int r = 0; r < c->size; r++)

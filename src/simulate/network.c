@@ -54,12 +54,13 @@ bool tutti__network_is_cut(const tutti__network *n, int rank, int other, double 
 static double delay(tutti__network *n, const tutti__packet *p, double now)
 {
     const tutti__disturbance *d = n->disturbance;
+    const bool far = tutti__level_between(&n->machines, p->from, p->to) != TUTTI__LEVEL_CORE;
     double wait = 0, until;
     uint64_t draw = 0;
 
     if (d->jitter_us > 0)
         wait -= d->jitter_us * log(1 - tutti__chance_unit(d->seed, p->number, draw++));
-    while (d->loss > 0 && p->n_path > 2 && tutti__chance_unit(d->seed, p->number, ++draw) < d->loss) {
+    while (far && d->loss > 0 && tutti__chance_unit(d->seed, p->number, ++draw) < d->loss) {
         wait += n->links->retransmit_us;
         n->n_lost++;
     }

@@ -454,6 +454,7 @@ static void check_counts(const tutti__coll_algorithm *algorithm, int size, int r
     const size_t n = (size_t)size, chunks[] = {1, 2, 3, 8, 1000};
     size_t counts[] = {1, 2, 5, n - 1, n, n + 1, 2 * n + 1, 3 * n, 8 * n + 1};
     bool pieces = t->scatters || t->gathers, few = algorithm->op == TUTTI__OP_BARRIER || size > 17;
+    const int host = size == 2 ? 0 : size % 3 == 0 ? size / 3 : size % 2 == 0 ? 2 : 4; /* ranks */
 
     for (size_t c = 0; c < TUTTI__COUNT_OF(counts); c++)
         for (size_t k = 0; k < TUTTI__COUNT_OF(chunks); k++)
@@ -474,7 +475,8 @@ static void check_counts(const tutti__coll_algorithm *algorithm, int size, int r
                                               .size = size,
                                               .root = root,
                                               .count = count,
-                                              .chunk = chunks[k]},
+                                              .chunk = chunks[k],
+                                              .block = {host}},
                                in_place);
                 }
 }

@@ -2,6 +2,7 @@
 #include "cli/simulate/simulate.h"
 
 #include "checkpoint/json_text.h"
+#include "comm/algorithm/tuner.h"
 #include "simulate/bound.h"
 
 #include <math.h>
@@ -50,7 +51,7 @@ static int levels_of(const tutti__machines *m, tutti__level levels[TUTTI__LEVELS
     return n;
 }
 
-/* The costs as the algorithms' own estimate takes them. */
+/* The costs as the algorithms' own estimate takes them: of a host's link, each of its ranks has a share. */
 static tutti__coll_links coll_links(const tutti__links *l, const tutti__machines *m)
 {
     const tutti__level_costs *host = &l->level[TUTTI__LEVEL_HOST];
@@ -65,7 +66,9 @@ static tutti__coll_links coll_links(const tutti__links *l, const tutti__machines
         to.level[i] = (tutti__coll_link){
             .latency_ns = (uint64_t)(1000 * (c->latency_us + (far ? host->latency_us : 0))),
             .message_ns = (uint64_t)(1000 * c->message_us),
-            .byte_ps = (uint64_t)(1000 / (far ? host : c)->gbps)};
+            .byte_ps = (uint64_t)(levels[i] == TUTTI__LEVEL_CORE
+                                      ? 1000 / c->gbps
+                                      : 1000 * m->per_host / host->gbps)};
     }
     return to;
 }
@@ -77,27 +80,17 @@ static uint64_t steps_of(const tutti__coll_algorithm *a, const tutti__coll *call
     return (uint64_t)call->size * (rounds > most ? rounds : most);
 }
 
-/* The one that its estimate finds fastest; NULL: none fits. */
-static const tutti__coll_algorithm *fastest(const tutti__coll *call, const tutti__links *links,
-                                            const tutti__machines *machines)
+/* The one that the ranks would choose, which know these links; NULL: there is none. Errors: ARG for a text in the environment. */
+static tutti_status choose(const tutti__simulate_calls *ask, row *r)
 {
-    const tutti__coll_links costs = coll_links(links, machines);
-    const tutti__coll_algorithm *best = NULL;
-    uint64_t least = UINT64_MAX;
+    tutti__tuner tuner;
 
-    for (size_t i = 0; i < tutti__coll_n_algorithms; i++) {
-        const tutti__coll_algorithm *a = tutti__coll_algorithms[i];
-        uint64_t ns;
-
-        if (!tutti__coll_fits(a, call) || steps_of(a, call) > MOST_STEPS)
-            continue;
-        ns = tutti__coll_estimate(a, call, &costs);
-        if (ns < least) {
-            least = ns;
-            best = a;
-        }
-    }
-    return best;
+    TUTTI_TRY(tutti__tuner_open(&tuner, (size_t)ask->chunk));
+    tuner.has_links = true;
+    tuner.links = coll_links(&ask->links, &r->call.machines);
+    r->call.algorithm = tutti__tuner_choose(&tuner, &r->call.call);
+    tutti__tuner_close(&tuner);
+    return TUTTI_OK;
 }
 
 static void lay_out(const tutti__simulate_calls *ask, int ranks, int64_t bytes, row *r)
@@ -311,11 +304,11 @@ static tutti_status run_algorithms(table *t, row *r)
     const tutti__coll_algorithm *one = NULL;
 
     if (strcmp(ask->algorithm, "all") != 0) {
-        one = strcmp(ask->algorithm, "auto") == 0 ? fastest(&r->call.call, &ask->links, &r->call.machines)
-                                                  : tutti__coll_find(ask->op, ask->algorithm);
-        if (!one || !tutti__coll_fits(one, &r->call.call))
+        r->call.algorithm = tutti__coll_find(ask->op, ask->algorithm);
+        if (strcmp(ask->algorithm, "auto") == 0)
+            TUTTI_TRY(choose(ask, r));
+        if (!r->call.algorithm || !tutti__coll_fits(r->call.algorithm, &r->call.call))
             return refuse_algorithm(ask, &r->call.call);
-        r->call.algorithm = one;
         return run_row(t, r);
     }
     for (size_t i = 0; i < tutti__coll_n_algorithms; i++) {

@@ -5,6 +5,7 @@
 #include "checkpoint/json_text.h"
 #include "checkpoint/output.h"
 #include "cli/cli.h"
+#include "comm/algorithm/tuner.h"
 #include "simulate/history.h"
 #include "train/config/agreement.h"
 
@@ -48,9 +49,10 @@ static const char HELP[] =
     "  --size LIST              bytes of the larger buffer, with K, M, G of 1024 (default 25M); "
     "8-1M: 8, 16, ...\n"
     "  --root RANK              for broadcast, reduce, scatter and gather (default 0)\n"
-    "  --algorithm NAME         auto: that of the least estimate; all: a row for each; or its name "
-    "(default auto)\n"
-    "  --chunk SIZE             of what is pipelined (default 64K)\n"
+    "  --algorithm NAME         auto: as ranks choose that know these links (TUTTI_ALGORITHM and "
+    "TUTTI_TUNER_FILE\n"
+    "                           apply); all: a row for each; or its name (default auto)\n"
+    "  --chunk SIZE             of what is pipelined (default 128K)\n"
     "  --data KIND              real: each rank has its bytes; sampled: 16 elements are followed "
     "from place to\n"
     "                           place; none; auto (default): real up to 256 MiB in all\n"
@@ -325,7 +327,7 @@ static tutti_status read_histories(const line *l, tutti__simulate_histories *h)
 static tutti_status simulate(const line *l, uint64_t *bad_p)
 {
     tutti__simulate_histories h = {0};
-    tutti__simulate_calls c = {.chunk = 64 << 10};
+    tutti__simulate_calls c = {.chunk = TUTTI__TUNER_CHUNK_BYTES};
 
     TUTTI_TRY(check_kind(l));
     if (l->of[HISTORIES])
