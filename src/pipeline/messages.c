@@ -120,7 +120,8 @@ static void forget(tutti_pipeline *p, tutti__micro_batch *slot)
 
 tutti_status tutti__slot_end(tutti_pipeline *p, tutti__micro_batch *slot, bool wait)
 {
-    if (slot->weights_left || slot->shared_left)
+    if (slot->weights_left || slot->shared_left ||
+        (!wait && p->planned && tutti__plan_is_sending(p, slot)))
         return TUTTI_OK;
     for (size_t i = 0; i < TUTTI__COUNT_OF(slot->sending); i++) {
         tutti_work *work = slot->sending[i];
@@ -228,14 +229,12 @@ static tutti_shape shape_in(const tutti_pipeline *p, const tutti__boundary *b, i
     return shape;
 }
 
-/* What y is, a result of the forward that runs, or such a description. */
-static tutti__boundary boundary_of(const tutti_pipeline *p, tutti_shape shape, tutti_dtype dtype,
+tutti__boundary tutti__boundary_of(const tutti_module *m, tutti_shape shape, tutti_dtype dtype,
                                    tutti_shape tokens)
 {
     tutti__boundary b = {.known = true, .shape = shape, .dtype = dtype, .tokens = tokens};
 
-    b.rows =
-        tokens.n > 0 && shape.n == 2 && shape.d[0] == tutti__parallel_own_rows(p->module, tokens);
+    b.rows = tokens.n > 0 && shape.n == 2 && shape.d[0] == tutti__parallel_own_rows(m, tokens);
     return b;
 }
 
@@ -306,7 +305,7 @@ static tutti_status receive_description(const tutti_pipeline *p, int stage, tutt
 
     TUTTI_TRY(tutti_recv(p->group, TUTTI_BUF(&d, sizeof d, TUTTI_U8), rank_of(p, stage - 1),
                          tutti__tag_of(p, stage, TUTTI__TAG_HEAD), NULL));
-    *b = boundary_of(p, d.shape, (tutti_dtype)d.dtype, d.tokens);
+    *b = tutti__boundary_of(p->module, d.shape, (tutti_dtype)d.dtype, d.tokens);
     b->dropout_calls = (uint32_t)d.dropout_calls;
     b->needs_grad = d.needs_grad != 0;
     return TUTTI_OK;
@@ -319,7 +318,7 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot)
     tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_status status = TUTTI_OK;
 
-    if (p->steps == 0)
+    if (p->steps == 0 && !p->planned)
         status = receive_description(p, c->stage, &c->in);
     if (status == TUTTI_OK)
         status = post_input(p, slot);
@@ -373,8 +372,8 @@ static tutti_status check_output(tutti_pipeline *p, tutti__own_stage *c, int m,
                                  const tutti_tensor *y)
 {
     const int64_t samples = samples_of(p, m);
-    const tutti__boundary b =
-        boundary_of(p, y->shape, y->dtype, tutti__parallel_divided_tokens(p->module));
+    const tutti__boundary b = tutti__boundary_of(p->module, y->shape, y->dtype,
+                                                 tutti__parallel_divided_tokens(p->module));
 
     if (y->shape.n < 1 || (!b.rows && y->shape.d[0] != samples))
         return tutti__fail(TUTTI_ERR_ARG,
@@ -401,7 +400,7 @@ tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot)
     tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(check_output(p, c, slot->micro_batch, slot->y));
-    if (p->steps == 0)
+    if (p->steps == 0 && !p->planned)
         status = send_description(p, slot->y, c->stage + 1);
     if (status == TUTTI_OK)
         status = tutti__send_tensor(p, slot->y, c->stage + 1, TUTTI__TAG_INPUT, &slot->sending[0]);
@@ -423,11 +422,25 @@ tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot)
 
 /* ---- Of an evaluation --------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, tutti_tensor **x_p)
+/* Without the mixed precision of a step. */
+static tutti__boundary in_evaluation(const tutti_pipeline *p, tutti__boundary b, int64_t samples)
+{
+    b.shape = shape_in(p, &b, samples);
+    b.tokens = tokens_of(&b, samples);
+    b.dtype = tutti__is_half(b.dtype) ? TUTTI_F32 : b.dtype;
+    return b;
+}
+
+tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, int64_t samples,
+                                 tutti_tensor **x_p)
 {
     tutti__boundary b;
-    tutti_status status = receive_description(p, chunk->stage, &b);
+    tutti_status status = TUTTI_OK;
 
+    if (p->planned)
+        b = in_evaluation(p, chunk->in, samples);
+    else
+        status = receive_description(p, chunk->stage, &b);
     if (status == TUTTI_OK)
         status = post(p, &chunk->eval, b.shape, b.dtype, chunk->stage - 1,
                       tutti__tag_of(p, chunk->stage, TUTTI__TAG_INPUT));
@@ -445,6 +458,7 @@ tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, tut
 tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__own_stage *chunk,
                               tutti_tensor *y)
 {
-    TUTTI_TRY(send_description(p, y, chunk->stage + 1));
+    if (!p->planned)
+        TUTTI_TRY(send_description(p, y, chunk->stage + 1));
     return tutti__send_tensor(p, y, chunk->stage + 1, TUTTI__TAG_INPUT, NULL);
 }

@@ -129,7 +129,8 @@ static inline bool tutti__session_is_planned(const tutti__session *s)
 
 /* The group that the environment describes; a failure was reported. */
 tutti_status tutti__session_open_group(tutti__session *s);
-/* open_pipeline.c: this rank's stages, locally; then collectively. */
+/* open_pipeline.c: the kind of schedule; this rank's stages, locally; then collectively. */
+tutti_pipeline_kind tutti__pipeline_kind_of(const tutti__train_config *config);
 tutti_status tutti__session_open_pipeline(tutti__session *s, const tutti_model_opts *model_opts);
 tutti_status tutti__session_agree_pipeline(tutti__session *s);
 /* Elements of all parameters of the model; on all ranks. */
