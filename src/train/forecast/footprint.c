@@ -446,12 +446,18 @@ static void note_parts(forecast *p)
     f->gradients = gradients.most;
     f->average = s->ema ? flat : 0;
     f->communication = stage >= 2 ? group : group > flat ? group - flat : 0;
+    if (s->shards >
+        0) { /* half of it is for shards that begin late (reducer/exact.c): never one worker's */
+        p->unused = s->size == 1 ? group / 2 : 0;
+        f->communication = group - p->unused;
+    }
     f->optimizer = tutti_optim_state_bytes(s->optim);
-    known = parameters.now + buffers + gradients.now + f->optimizer + f->average + f->communication;
+    known = parameters.now + buffers + gradients.now + f->optimizer + f->average +
+            f->communication + p->unused;
     f->kernels = p->steady > known ? p->steady - known : 0;
     if (stage < 2 && root->gradients_borrowed) {
         f->gradients -= frozen;
-        p->unused = frozen;
+        p->unused += frozen;
     }
     if (stage == 0) {
         f->optimizer -= (size_t)tutti__config_optim_states(&p->config) * frozen;
