@@ -107,6 +107,19 @@ tutti__micro_batch *tutti__slot_take(tutti_pipeline *p, int chunk, int micro_bat
     return slot;
 }
 
+/* Time that a rank waits is no computation's. */
+static tutti_status wait_for(tutti_pipeline *p, tutti_work **work_p)
+{
+    const uint64_t begin_ns = tutti__now_ns();
+    tutti_work *work = *work_p;
+    tutti_status status;
+
+    *work_p = NULL;
+    status = work ? tutti_work_wait(work) : TUTTI_OK;
+    p->waited_ns += tutti__now_ns() - begin_ns;
+    return status;
+}
+
 static void forget(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     tutti__parked_swap(p->cx, &slot->step);
@@ -130,8 +143,7 @@ tutti_status tutti__slot_end(tutti_pipeline *p, tutti__micro_batch *slot, bool w
             continue;
         if (!wait && !tutti_work_done(work))
             return TUTTI_OK;
-        slot->sending[i] = NULL;
-        TUTTI_TRY(tutti_work_wait(work));
+        TUTTI_TRY(wait_for(p, &slot->sending[i]));
     }
     forget(p, slot);
     return TUTTI_OK;
@@ -191,23 +203,15 @@ static tutti_status post(const tutti_pipeline *p, tutti__message *message, tutti
     return TUTTI_OK;
 }
 
-static tutti_status wait_for(tutti__message *message)
-{
-    tutti_work *work = message->work;
-
-    message->work = NULL;
-    return work ? tutti_work_wait(work) : TUTTI_OK;
-}
-
-tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message,
-                                 tutti_shape shape, int stage, int from, int micro_batch, bool wait)
+tutti_status tutti__receive_rows(tutti_pipeline *p, tutti__message *message, tutti_shape shape,
+                                 int stage, int from, int micro_batch, bool wait)
 {
     tutti_status status = TUTTI_OK;
 
     if (!message->posted)
         status = post(p, message, shape, TUTTI_F32, from, tutti__tag_of(p, stage, TUTTI__TAG_ROWS));
     if (status == TUTTI_OK && wait)
-        status = wait_for(message);
+        status = wait_for(p, &message->work);
     return status == TUTTI_OK ? TUTTI_OK
                               : name_stage(p, status, "waits for the gradients of vectors", stage,
                                            from, micro_batch);
@@ -323,7 +327,7 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot)
     if (status == TUTTI_OK)
         status = post_input(p, slot);
     if (status == TUTTI_OK)
-        status = wait_for(&slot->in);
+        status = wait_for(p, &slot->in.work);
     return status == TUTTI_OK ? TUTTI_OK
                               : name_stage(p, status, "waits for the activations", c->stage,
                                            c->stage - 1, slot->micro_batch);
@@ -347,7 +351,7 @@ tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot
     tutti_status status = post_gradient(p, slot);
 
     if (status == TUTTI_OK && slot->back.posted)
-        status = wait_for(&slot->back);
+        status = wait_for(p, &slot->back.work);
     return status == TUTTI_OK ? TUTTI_OK
                               : name_stage(p, status, "waits for the gradients", c->stage,
                                            c->stage + 1, slot->micro_batch);
@@ -445,7 +449,7 @@ tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, int
         status = post(p, &chunk->eval, b.shape, b.dtype, chunk->stage - 1,
                       tutti__tag_of(p, chunk->stage, TUTTI__TAG_INPUT));
     if (status == TUTTI_OK)
-        status = wait_for(&chunk->eval);
+        status = wait_for(p, &chunk->eval.work);
     chunk->eval.posted = false;
     if (status != TUTTI_OK)
         return name_stage(p, status, "waits for the activations", chunk->stage, chunk->stage - 1,

@@ -473,6 +473,7 @@ tutti_status tutti_pipeline_run(tutti_pipeline *p, const tutti_pipeline_step *st
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_step, step));
     TUTTI_TRY(TUTTI__NOT_NULL(p));
     p->step = step;
+    p->waited_ns = 0;
     p->before = p->cx->step;
     status = check_step(p, step);
     if (status == TUTTI_OK)

@@ -89,6 +89,7 @@ struct tutti_pipeline {
     size_t averaging;   /* the action in which gradients are averaged; SIZE_MAX: after all */
     size_t listed;      /* parameters of the module when the stages' were listed */
     uint64_t steps;     /* done */
+    uint64_t waited_ns; /* in the step, for messages */
     uint64_t evaluated; /* 1 + serial of the last step with a tutti_pipeline_forward */
     tutti__planned_stages *planned; /* NULL: other ranks exist */
 };
@@ -131,6 +132,12 @@ tutti_status tutti__pipeline_new_alone(tutti_pipeline **pipeline_p, tutti_ctx *c
                                        const tutti_pipeline_opts *opts);
 tutti_status tutti__pipeline_agree(const tutti_pipeline *p, tutti_group *group,
                                    tutti_status status);
+/* Seconds for which the last step's actions waited for messages. */
+static inline double tutti__pipeline_waited(const tutti_pipeline *p)
+{
+    return (double)p->waited_ns * 1e-9;
+}
+
 /* The table that two stages have: elements of it that are counted by another rank. */
 static inline int64_t tutti__pipeline_counted_elsewhere(const tutti_pipeline *p)
 {
@@ -169,9 +176,8 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot);
 tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__micro_batch *slot);
 tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot);
 /* F32 [shape] from stage `from`: the gradients of vectors of a shared table. */
-tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message,
-                                 tutti_shape shape, int stage, int from, int micro_batch,
-                                 bool wait);
+tutti_status tutti__receive_rows(tutti_pipeline *p, tutti__message *message, tutti_shape shape,
+                                 int stage, int from, int micro_batch, bool wait);
 /* Of a step of slot that is the context's. */
 tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot);
 tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot);

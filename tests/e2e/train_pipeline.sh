@@ -27,6 +27,8 @@ rm -rf pipeline
 train pipeline -n 2 --pipeline 2 --pipeline-schedule interleaved $gpt2
 alike plain pipeline
 says pipeline "stage 3, of rank 1: .*head"
+says pipeline "^  waiting for stages "
+grep -q '"stages_ms"' pipeline/metrics.jsonl && ! grep -q '"stages_ms"' plain/metrics.jsonl || fail "no time of waiting for stages, or without a pipeline"
 
 # Two pipelines side by side, as two ranks.
 train ranks -n 2 $gpt2
@@ -43,6 +45,12 @@ for model in mlp "vit --layers 4" resnet18; do
     rm -rf plain pipeline
     train plain --model $model $images
     train pipeline -n 2 --pipeline 2 --micro-batches 4 --model $model $images
+    alike plain pipeline
+done
+
+for schedule in 1f1b gpipe interleaved zero_bubble; do # 8 stages of resnet18's 10 blocks, or 4
+    rm -rf pipeline
+    train pipeline -n 4 --pipeline 4 --pipeline-schedule $schedule --model resnet18 $images
     alike plain pipeline
 done
 

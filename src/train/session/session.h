@@ -30,15 +30,16 @@ typedef struct tutti__session_data {
 
 /* The step that is computed, on this rank. */
 typedef struct tutti__current_step {
-    uint64_t number;     /* from 1 */
-    size_t batches;      /* of the epoch, on each rank */
-    int shard;           /* the current one */
-    uint64_t *samples;   /* the digest to which its samples are added; NULL: none */
-    size_t taken;        /* batches of the epoch, including the current one */
-    size_t n_samples;    /* of all its batches */
-    double data_seconds; /* wait for the loader */
-    tutti__mean loss;    /* since the caller took the sums */
-    double images;       /* likewise, including those skipped by the scaler */
+    uint64_t number;       /* from 1 */
+    size_t batches;        /* of the epoch, on each rank */
+    int shard;             /* the current one */
+    uint64_t *samples;     /* the digest to which its samples are added; NULL: none */
+    size_t taken;          /* batches of the epoch, including the current one */
+    size_t n_samples;      /* of all its batches */
+    double data_seconds;   /* wait for the loader */
+    double stages_seconds; /* and for other stages of a pipeline */
+    tutti__mean loss;      /* since the caller took the sums */
+    double images;         /* likewise, including those skipped by the scaler */
     /* for the program's hooks: the epoch; the mean loss over all ranks */
     int64_t epoch;
     double mean_loss;
