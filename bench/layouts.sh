@@ -47,8 +47,16 @@ for model in ${*:-gpt2 resnet18}; do
         done
     done
     row "$model" "1 batch" 2 --pipeline 2 --pipeline-schedule interleaved
-    for zero in 0 1; do # two pipelines
+    [ "$model" = gpt2 ] || row "$model" "1 batch" 4 --pipeline 4 --pipeline-schedule interleaved # gpt2 has 6 blocks here, not 8
+    for zero in 0 1 2; do # two pipelines
         row "$model" "2 batches" 4 --pipeline 2 --zero $zero
+    done
+    [ "$model" = gpt2 ] || continue # resnets have no plan of names
+    row "$model" "tensor 2, 1 batch" 2 --tensor 2
+    row "$model" "tensor 2, 1 batch" 4 --tensor 2 --pipeline 2
+    row "$model" "tensor 2, 2 batches" 4 --tensor 2
+    for zero in 0 1 2; do
+        row "$model" "tensor 2, 2 batches" 8 --tensor 2 --pipeline 2 --zero $zero
     done
 done
 exit $different

@@ -52,6 +52,13 @@ for ranks in 2 4; do
     row $ranks --model gpt2 $text $small --max-steps 3 --tensor 2
     row $ranks --model gpt2 $text $small --max-steps 3 --tensor $ranks --sequence-parallel
 done
+for schedule in 1f1b gpipe; do
+    row 2 --model gpt2 $text $small --max-steps 3 --pipeline 2 --pipeline-schedule $schedule
+    row 4 --model gpt2 $text $small --max-steps 3 --pipeline 4 --pipeline-schedule $schedule
+    row 4 --model gpt2 $text $small --max-steps 3 --pipeline 2 --tensor 2 --pipeline-schedule $schedule
+done
+row 4 --model gpt2 $text $small --max-steps 3 --pipeline 2 --zero 1
+row 2 --model resnet18 $images --batch-size 16 --max-steps 3 --pipeline 2
 row 2 --model gpt2 $text --layers 12 --width 768 --heads 12 --context 128 --vocab 50257 --batch-size 2 --max-steps 2 --zero 2
 row 2 --model gpt2 $text --layers 12 --width 768 --heads 12 --context 128 --vocab 50257 --batch-size 2 --max-steps 2 --zero 3
 exit $status

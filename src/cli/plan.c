@@ -46,10 +46,9 @@ static const char HELP[] =
     "  -h, --help               this text\n"
     "\n"
     "All keys of tutti train --help describe the run: --model, --batch-size, --optimizer, --zero, "
-    "--tensor, --amp,\n"
-    "--recompute, --grad-accumulation, --shards, --bucket-mb, --lora-rank, --ema, --config, ... "
-    "Pipelines are not\n"
-    "planned.\n"
+    "--tensor,\n"
+    "--pipeline, --micro-batches, --amp, --recompute, --shards, --bucket-mb, --lora-rank, --ema, "
+    "--config, ...\n"
     "After a run summary.json has planned_memory and peak_memory: what was planned, and what "
     "rank 0 took.\n";
 

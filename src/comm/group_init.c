@@ -273,10 +273,12 @@ tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opt
     return status;
 }
 
-tutti_status tutti__group_plan(tutti_group **group_p, int size, int local_size)
+tutti_status tutti__group_plan(tutti_group **group_p, int rank, int size, int local_size)
 {
     return tutti__join(group_p,
                        &(tutti__group_member){.name = "plan",
+                                              .rank = rank,
+                                              .world_rank = rank,
                                               .size = size,
                                               .local_size = local_size,
                                               .timeout_ms = 60000,

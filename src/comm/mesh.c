@@ -134,7 +134,8 @@ static tutti_status make_line(tutti_mesh *mesh, mesh_line *line, int stride)
     if (tutti__group_is_planned(mesh->all)) {
         const int here = (tutti_group_local_size(mesh->all) + stride - 1) / stride;
 
-        return tutti__group_plan(&line->group, line->size, here < line->size ? here : line->size);
+        return tutti__group_plan(&line->group, line->rank, line->size,
+                                 here < line->size ? here : line->size);
     }
     return tutti_group_split_by(mesh->all, colour, line->rank, line->name, &line->group);
 }

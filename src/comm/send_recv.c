@@ -1,4 +1,6 @@
 /* send_recv.c -- the public calls between two ranks, and the monitored barrier made of them.   SPDX-License-Identifier: MIT */
+#include "comm/comm.h"
+#include "comm/engine/planned_engine.h"
 #include "comm/group.h"
 
 #include <limits.h>
@@ -28,6 +30,11 @@ static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_const_
     tutti__bounce bounce = {0};
     void *p = (void *)(uintptr_t)buf.p;
 
+    if (tutti__group_is_planned(group)) {
+        tutti__engine_planned_message(group->engine, (int)kind,
+                                      buf.count * tutti_dtype_size(buf.dtype));
+        return TUTTI_OK;
+    }
     timeout_ms = timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue);
     if (!tutti__on_host(buf.stream)) {
         TUTTI_TRY(

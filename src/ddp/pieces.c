@@ -127,6 +127,17 @@ static char *name_room(tutti__pieces *pieces, size_t n)
     return (char *)(block + 1);
 }
 
+tutti_status tutti__pieces_keep_names(tutti__pieces *pieces)
+{
+    char *name = name_room(pieces, pieces->n + 1);
+
+    for (size_t i = 0; name && i < pieces->n; i++, name += NAME_BYTES) {
+        snprintf(name, NAME_BYTES, "%s", pieces->p[i].name);
+        pieces->p[i].name = name;
+    }
+    return name ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
 static tutti_status add_state(tutti__pieces *pieces, const tutti_optim *optim, size_t k,
                               const tutti_tensor *t, const char *name)
 {

@@ -52,6 +52,8 @@ tutti__tensor_box tutti__box_of(const tutti_tensor *t);
 tutti_shape tutti__whole_shape(const tutti_tensor *t);
 void tutti__pieces_free(tutti__pieces *pieces);
 tutti_status tutti__pieces_add(tutti__pieces *pieces, const tutti__tensor_piece *piece);
+/* The list's names live as long as the list. */
+tutti_status tutti__pieces_keep_names(tutti__pieces *pieces);
 /* Adds the module's parameters and buffers; `average` is not NULL: the parameters' averages instead. Borrows names and memory. */
 tutti_status tutti__pieces_of_module(tutti__pieces *pieces, const tutti_module *m,
                                      const tutti_ema *average);

@@ -107,6 +107,19 @@ tutti__micro_batch *tutti__slot_take(tutti_pipeline *p, int chunk, int micro_bat
     return slot;
 }
 
+/* Time that a rank waits is no computation's. */
+static tutti_status wait_for(tutti_pipeline *p, tutti_work **work_p)
+{
+    const uint64_t begin_ns = tutti__now_ns();
+    tutti_work *work = *work_p;
+    tutti_status status;
+
+    *work_p = NULL;
+    status = work ? tutti_work_wait(work) : TUTTI_OK;
+    p->waited_ns += tutti__now_ns() - begin_ns;
+    return status;
+}
+
 static void forget(tutti_pipeline *p, tutti__micro_batch *slot)
 {
     tutti__parked_swap(p->cx, &slot->step);
@@ -120,7 +133,8 @@ static void forget(tutti_pipeline *p, tutti__micro_batch *slot)
 
 tutti_status tutti__slot_end(tutti_pipeline *p, tutti__micro_batch *slot, bool wait)
 {
-    if (slot->weights_left || slot->shared_left)
+    if (slot->weights_left || slot->shared_left ||
+        (!wait && p->planned && tutti__plan_is_sending(p, slot)))
         return TUTTI_OK;
     for (size_t i = 0; i < TUTTI__COUNT_OF(slot->sending); i++) {
         tutti_work *work = slot->sending[i];
@@ -129,8 +143,7 @@ tutti_status tutti__slot_end(tutti_pipeline *p, tutti__micro_batch *slot, bool w
             continue;
         if (!wait && !tutti_work_done(work))
             return TUTTI_OK;
-        slot->sending[i] = NULL;
-        TUTTI_TRY(tutti_work_wait(work));
+        TUTTI_TRY(wait_for(p, &slot->sending[i]));
     }
     forget(p, slot);
     return TUTTI_OK;
@@ -190,23 +203,15 @@ static tutti_status post(const tutti_pipeline *p, tutti__message *message, tutti
     return TUTTI_OK;
 }
 
-static tutti_status wait_for(tutti__message *message)
-{
-    tutti_work *work = message->work;
-
-    message->work = NULL;
-    return work ? tutti_work_wait(work) : TUTTI_OK;
-}
-
-tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message,
-                                 tutti_shape shape, int stage, int from, int micro_batch, bool wait)
+tutti_status tutti__receive_rows(tutti_pipeline *p, tutti__message *message, tutti_shape shape,
+                                 int stage, int from, int micro_batch, bool wait)
 {
     tutti_status status = TUTTI_OK;
 
     if (!message->posted)
         status = post(p, message, shape, TUTTI_F32, from, tutti__tag_of(p, stage, TUTTI__TAG_ROWS));
     if (status == TUTTI_OK && wait)
-        status = wait_for(message);
+        status = wait_for(p, &message->work);
     return status == TUTTI_OK ? TUTTI_OK
                               : name_stage(p, status, "waits for the gradients of vectors", stage,
                                            from, micro_batch);
@@ -228,14 +233,12 @@ static tutti_shape shape_in(const tutti_pipeline *p, const tutti__boundary *b, i
     return shape;
 }
 
-/* What y is, a result of the forward that runs, or such a description. */
-static tutti__boundary boundary_of(const tutti_pipeline *p, tutti_shape shape, tutti_dtype dtype,
+tutti__boundary tutti__boundary_of(const tutti_module *m, tutti_shape shape, tutti_dtype dtype,
                                    tutti_shape tokens)
 {
     tutti__boundary b = {.known = true, .shape = shape, .dtype = dtype, .tokens = tokens};
 
-    b.rows =
-        tokens.n > 0 && shape.n == 2 && shape.d[0] == tutti__parallel_own_rows(p->module, tokens);
+    b.rows = tokens.n > 0 && shape.n == 2 && shape.d[0] == tutti__parallel_own_rows(m, tokens);
     return b;
 }
 
@@ -306,7 +309,7 @@ static tutti_status receive_description(const tutti_pipeline *p, int stage, tutt
 
     TUTTI_TRY(tutti_recv(p->group, TUTTI_BUF(&d, sizeof d, TUTTI_U8), rank_of(p, stage - 1),
                          tutti__tag_of(p, stage, TUTTI__TAG_HEAD), NULL));
-    *b = boundary_of(p, d.shape, (tutti_dtype)d.dtype, d.tokens);
+    *b = tutti__boundary_of(p->module, d.shape, (tutti_dtype)d.dtype, d.tokens);
     b->dropout_calls = (uint32_t)d.dropout_calls;
     b->needs_grad = d.needs_grad != 0;
     return TUTTI_OK;
@@ -319,12 +322,12 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot)
     tutti__own_stage *c = &p->chunk[slot->chunk];
     tutti_status status = TUTTI_OK;
 
-    if (p->steps == 0)
+    if (p->steps == 0 && !p->planned)
         status = receive_description(p, c->stage, &c->in);
     if (status == TUTTI_OK)
         status = post_input(p, slot);
     if (status == TUTTI_OK)
-        status = wait_for(&slot->in);
+        status = wait_for(p, &slot->in.work);
     return status == TUTTI_OK ? TUTTI_OK
                               : name_stage(p, status, "waits for the activations", c->stage,
                                            c->stage - 1, slot->micro_batch);
@@ -348,7 +351,7 @@ tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot
     tutti_status status = post_gradient(p, slot);
 
     if (status == TUTTI_OK && slot->back.posted)
-        status = wait_for(&slot->back);
+        status = wait_for(p, &slot->back.work);
     return status == TUTTI_OK ? TUTTI_OK
                               : name_stage(p, status, "waits for the gradients", c->stage,
                                            c->stage + 1, slot->micro_batch);
@@ -373,8 +376,8 @@ static tutti_status check_output(tutti_pipeline *p, tutti__own_stage *c, int m,
                                  const tutti_tensor *y)
 {
     const int64_t samples = samples_of(p, m);
-    const tutti__boundary b =
-        boundary_of(p, y->shape, y->dtype, tutti__parallel_divided_tokens(p->module));
+    const tutti__boundary b = tutti__boundary_of(p->module, y->shape, y->dtype,
+                                                 tutti__parallel_divided_tokens(p->module));
 
     if (y->shape.n < 1 || (!b.rows && y->shape.d[0] != samples))
         return tutti__fail(TUTTI_ERR_ARG,
@@ -401,7 +404,7 @@ tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot)
     tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(check_output(p, c, slot->micro_batch, slot->y));
-    if (p->steps == 0)
+    if (p->steps == 0 && !p->planned)
         status = send_description(p, slot->y, c->stage + 1);
     if (status == TUTTI_OK)
         status = tutti__send_tensor(p, slot->y, c->stage + 1, TUTTI__TAG_INPUT, &slot->sending[0]);
@@ -423,16 +426,30 @@ tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot)
 
 /* ---- Of an evaluation --------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, tutti_tensor **x_p)
+/* Without the mixed precision of a step. */
+static tutti__boundary in_evaluation(const tutti_pipeline *p, tutti__boundary b, int64_t samples)
+{
+    b.shape = shape_in(p, &b, samples);
+    b.tokens = tokens_of(&b, samples);
+    b.dtype = tutti__is_half(b.dtype) ? TUTTI_F32 : b.dtype;
+    return b;
+}
+
+tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, int64_t samples,
+                                 tutti_tensor **x_p)
 {
     tutti__boundary b;
-    tutti_status status = receive_description(p, chunk->stage, &b);
+    tutti_status status = TUTTI_OK;
 
+    if (p->planned)
+        b = in_evaluation(p, chunk->in, samples);
+    else
+        status = receive_description(p, chunk->stage, &b);
     if (status == TUTTI_OK)
         status = post(p, &chunk->eval, b.shape, b.dtype, chunk->stage - 1,
                       tutti__tag_of(p, chunk->stage, TUTTI__TAG_INPUT));
     if (status == TUTTI_OK)
-        status = wait_for(&chunk->eval);
+        status = wait_for(p, &chunk->eval.work);
     chunk->eval.posted = false;
     if (status != TUTTI_OK)
         return name_stage(p, status, "waits for the activations", chunk->stage, chunk->stage - 1,
@@ -445,6 +462,7 @@ tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, tut
 tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__own_stage *chunk,
                               tutti_tensor *y)
 {
-    TUTTI_TRY(send_description(p, y, chunk->stage + 1));
+    if (!p->planned)
+        TUTTI_TRY(send_description(p, y, chunk->stage + 1));
     return tutti__send_tensor(p, y, chunk->stage + 1, TUTTI__TAG_INPUT, NULL);
 }

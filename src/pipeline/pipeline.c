@@ -125,6 +125,7 @@ void tutti_pipeline_free(tutti_pipeline *p)
         tutti__message_free(p->cx, &p->shared.rows[i]);
     tutti__parked_destroy(&p->shared.step);
     tutti__pipeline_close(p);
+    tutti__plan_free(p->planned);
     tutti_pipeline_table_free(p->made);
     free(p);
 }
@@ -315,6 +316,9 @@ static tutti_status backward(tutti_pipeline *p, const tutti_pipeline_action *a, 
     tutti__parked_swap(p->cx, &slot->step);
     TUTTI_TRY(status);
     slot->computed = true;
+    slot->computed_at = at;
+    slot->sends = (c->stage > 0 && c->in.needs_grad) ||
+                  (tutti__shared_trains(p) && c->stage == p->shared.first);
     slot->weights_left = weights_later;
     return tutti__slot_end(p, slot, false);
 }
@@ -343,6 +347,8 @@ static tutti_status act(tutti_pipeline *p, size_t at)
 {
     const tutti_pipeline_action *a = &p->table->actions[p->rank][at];
 
+    if (p->planned)
+        tutti__plan_act(p, at);
     TUTTI_TRY(tutti__receive_ahead(p, at));
     TUTTI_TRY(tutti__shared_add(p, false));
     return a->pass == TUTTI_PIPELINE_FORWARD  ? forward(p, a)
@@ -429,6 +435,8 @@ static tutti_status run(tutti_pipeline *p)
         TUTTI_TRY(check_sizes(p));
     p->shared.next = 0;
     p->averaging = find_averaging(p);
+    if (p->planned)
+        TUTTI_TRY(tutti__plan_step(p));
     for (size_t i = 0; i < p->table->n[p->rank]; i++)
         TUTTI_TRY(act(p, i));
     TUTTI_TRY(tutti__shared_add(p, true));
@@ -465,6 +473,7 @@ tutti_status tutti_pipeline_run(tutti_pipeline *p, const tutti_pipeline_step *st
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_pipeline_step, step));
     TUTTI_TRY(TUTTI__NOT_NULL(p));
     p->step = step;
+    p->waited_ns = 0;
     p->before = p->cx->step;
     status = check_step(p, step);
     if (status == TUTTI_OK)
@@ -493,7 +502,7 @@ static tutti_status forward_all(tutti_pipeline *p, tutti_array x, tutti_tensor *
         if (chunk->stage == 0)
             t = tutti_input(p->cx, x);
         else
-            TUTTI_TRY(tutti__eval_receive(p, chunk, &t));
+            TUTTI_TRY(tutti__eval_receive(p, chunk, x.shape.d[0], &t));
         y = tutti__model_run(p->model, p->blocks, chunk->first, chunk->end, t);
         if (!y)
             return tutti__fail(TUTTI_ERR_ARG,

@@ -3,7 +3,8 @@
  *     stages.c      which blocks, parameters and memory a rank has
  *     messages.c    activations and their gradients from stage to stage
  *     pipeline.c    does the actions
- *     shared.c      a table of vectors that two stages have */
+ *     shared.c      a table of vectors that two stages have
+ *     planned.c     a stage without the others, for plans */
 #ifndef TUTTI_PIPELINE_PIPELINE_H
 #define TUTTI_PIPELINE_PIPELINE_H
 
@@ -21,6 +22,8 @@ typedef struct tutti__boundary {
     bool rows;              /* and these are such rows */
     uint32_t dropout_calls; /* by the stages before */
 } tutti__boundary;
+
+typedef struct tutti__planned_stages tutti__planned_stages;
 
 /* Memory for one message, which grows. */
 typedef struct tutti__message {
@@ -40,6 +43,8 @@ typedef struct tutti__micro_batch {
         [3]; /* of memory of the step: y, the gradient of x, that of a shared table's vectors */
     bool weights_left, shared_left; /* what backward has left out */
     bool computed;                  /* all of backward */
+    bool sends;                     /* and it had something to send */
+    size_t computed_at;             /* in this action */
 } tutti__micro_batch;
 
 typedef struct tutti__own_stage {
@@ -84,8 +89,35 @@ struct tutti_pipeline {
     size_t averaging;   /* the action in which gradients are averaged; SIZE_MAX: after all */
     size_t listed;      /* parameters of the module when the stages' were listed */
     uint64_t steps;     /* done */
+    uint64_t waited_ns; /* in the step, for messages */
     uint64_t evaluated; /* 1 + serial of the last step with a tutti_pipeline_forward */
+    tutti__planned_stages *planned; /* NULL: other ranks exist */
 };
+
+/* ---- planned.c: a stage without the others ---- */
+
+struct tutti__planned_stages {
+    double *ends; /* of the table's actions: tutti__table_ends; NULL: no step has begun */
+    double now;   /* when this rank's next action can begin */
+    size_t at;    /* which it is */
+};
+
+/* What goes from each block to the next, by a forward of the whole model in a planned context, of a batch; the caller frees it, also after
+ * a failure. */
+tutti_status tutti__plan_boundaries(tutti__boundary **after_p, const tutti_pipeline *p,
+                                    tutti_array x, tutti_dtype autocast);
+/* Makes p, whose group is planned, one that gets these. */
+tutti_status tutti__pipeline_plan(tutti_pipeline *p, const tutti__boundary *after);
+void tutti__plan_free(tutti__planned_stages *planned);
+/* Before action `at` of a step's table. Whether the rows of a shared table's micro-batch would have come by then. */
+tutti_status tutti__plan_step(tutti_pipeline *p);
+void tutti__plan_act(tutti_pipeline *p, size_t at);
+bool tutti__plan_is_sending(const tutti_pipeline *p, const tutti__micro_batch *slot);
+bool tutti__plan_has_rows(const tutti_pipeline *p, int micro_batch);
+/* What arenas of its micro-batches have used. */
+size_t tutti__pipeline_arenas(const tutti_pipeline *p);
+/* schedule_check.c: when each pass is done, [3 passes][stage][micro-batch], if a forward takes 1 and a backward 2. */
+tutti_status tutti__table_ends(const tutti_pipeline_table *table, double *ends);
 
 static inline int tutti__stage_of(const tutti_pipeline *p, int chunk)
 {
@@ -100,6 +132,12 @@ tutti_status tutti__pipeline_new_alone(tutti_pipeline **pipeline_p, tutti_ctx *c
                                        const tutti_pipeline_opts *opts);
 tutti_status tutti__pipeline_agree(const tutti_pipeline *p, tutti_group *group,
                                    tutti_status status);
+/* Seconds for which the last step's actions waited for messages. */
+static inline double tutti__pipeline_waited(const tutti_pipeline *p)
+{
+    return (double)p->waited_ns * 1e-9;
+}
+
 /* The table that two stages have: elements of it that are counted by another rank. */
 static inline int64_t tutti__pipeline_counted_elsewhere(const tutti_pipeline *p)
 {
@@ -138,14 +176,14 @@ tutti_status tutti__receive_input(tutti_pipeline *p, tutti__micro_batch *slot);
 tutti_tensor *tutti__input_of(const tutti_pipeline *p, const tutti__micro_batch *slot);
 tutti_status tutti__receive_gradient(tutti_pipeline *p, tutti__micro_batch *slot);
 /* F32 [shape] from stage `from`: the gradients of vectors of a shared table. */
-tutti_status tutti__receive_rows(const tutti_pipeline *p, tutti__message *message,
-                                 tutti_shape shape, int stage, int from, int micro_batch,
-                                 bool wait);
+tutti_status tutti__receive_rows(tutti_pipeline *p, tutti__message *message, tutti_shape shape,
+                                 int stage, int from, int micro_batch, bool wait);
 /* Of a step of slot that is the context's. */
 tutti_status tutti__send_output(tutti_pipeline *p, tutti__micro_batch *slot);
 tutti_status tutti__send_gradient(tutti_pipeline *p, tutti__micro_batch *slot);
 /* Outside of the slots: with a description of x each time. */
-tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, tutti_tensor **x_p);
+tutti_status tutti__eval_receive(tutti_pipeline *p, tutti__own_stage *chunk, int64_t samples,
+                                 tutti_tensor **x_p);
 tutti_status tutti__eval_send(const tutti_pipeline *p, const tutti__own_stage *chunk,
                               tutti_tensor *y);
 /* Room for `bytes`. */
@@ -161,6 +199,9 @@ typedef enum tutti__tag {
     TUTTI__TAG_TABLE, /* its gradient */
     TUTTI__N_TAGS
 } tutti__tag;
+/* What y is, a result of the forward that runs, or such a description. */
+tutti__boundary tutti__boundary_of(const tutti_module *m, tutti_shape shape, tutti_dtype dtype,
+                                   tutti_shape tokens);
 int tutti__tag_of(const tutti_pipeline *p, int stage, tutti__tag what);
 /* Sends elements of t, row-major, to a stage. */
 tutti_status tutti__send_tensor(const tutti_pipeline *p, tutti_tensor *t, int stage,

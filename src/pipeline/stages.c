@@ -211,12 +211,10 @@ static tutti_status make_model(tutti_pipeline *p, const char *name, const tutti_
 static tutti_status make_whole(tutti_pipeline *p, const char *name, const tutti_model_opts *opts)
 {
     const bool defers = p->cx->defers_parameters;
-    tutti_model_opts undivided = *opts;
     tutti_status status;
 
-    undivided.parallel = NULL;
     p->cx->defers_parameters = true;
-    status = tutti__model_new_part(&p->whole, p->cx, name, &undivided, NULL, true);
+    status = tutti__model_new_part(&p->whole, p->cx, name, opts, NULL, true);
     p->cx->defers_parameters = defers;
     if (status == TUTTI_OK)
         p->module->root->whole = tutti_model_module(p->whole);

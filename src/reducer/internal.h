@@ -74,8 +74,9 @@ struct tutti_reducer {
     tutti__bucket *buckets;
     tutti_bucket_gradient *views; /* by place: what hooks see */
     unsigned char *block;
-    bool kept_in_part;    /* block is reserved memory: keep.c */
-    bool alone;           /* block is private memory on the stream's device, not the group's */
+    bool kept_in_part; /* block is reserved memory: keep.c */
+    tutti_stream *
+        alone; /* with shards: of whose device the block is private memory; NULL: it is the group's */
     tutti_stream *stream; /* of the program, on which gradients are computed; NULL: host memory */
     tutti_stream *own;    /* on a device: for the communication thread's work on buckets */
     /* On a device, by parameter: whether it has NaN or infinities; and the copy on the host, read at the end of a step. */

@@ -438,12 +438,12 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
 /* With shards: gradients are in private memory, which does not depend on the group. */
 static tutti_status lay_out_alone(tutti_reducer *r, const tutti_reducer_opts *opts)
 {
-    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti_stream *stream = tutti__stream_or_cpu(opts->stream);
 
     TUTTI_TRY(assign_buckets(r));
     TUTTI_TRY(prepare_device(r));
     place_all(r);
-    r->alone = true;
+    r->alone = stream;
     r->block = stream->ops->alloc(stream->device, r->bytes ? r->bytes : ALIGNMENT, true);
     if (!r->block)
         return TUTTI_ERR_MEMORY;
@@ -599,9 +599,7 @@ void tutti_reducer_free(tutti_reducer *r)
         r->hook.free(r->hook.self);
     free_device(r);
     if (r->alone) {
-        tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-
-        stream->ops->free(stream->device, r->block);
+        r->alone->ops->free(r->alone->device, r->block);
     } else if (r->kept_in_part && !r->stream) {
         tutti__keep_free(r);
     } else if (r->block) {

@@ -27,6 +27,8 @@ rm -rf pipeline
 train pipeline -n 2 --pipeline 2 --pipeline-schedule interleaved $gpt2
 alike plain pipeline
 says pipeline "stage 3, of rank 1: .*head"
+says pipeline "^  waiting for stages "
+grep -q '"stages_ms"' pipeline/metrics.jsonl && ! grep -q '"stages_ms"' plain/metrics.jsonl || fail "no time of waiting for stages, or without a pipeline"
 
 # Two pipelines side by side, as two ranks.
 train ranks -n 2 $gpt2
@@ -46,6 +48,12 @@ for model in mlp "vit --layers 4" resnet18; do
     alike plain pipeline
 done
 
+for schedule in 1f1b gpipe interleaved zero_bubble; do # 8 stages of resnet18's 10 blocks, or 4
+    rm -rf pipeline
+    train pipeline -n 4 --pipeline 4 --pipeline-schedule $schedule --model resnet18 $images
+    alike plain pipeline
+done
+
 refused 2 "a multiple of 2" "$TUTTI" train -n 3 --pipeline 2 --run-dir no
 refused 2 "model mlp has 2 blocks" "$TUTTI" train -n 4 --pipeline 4 --model mlp --run-dir no
 refused 2 "no list of blocks" "$TUTTI" train -n 2 --pipeline 2 --model unet --run-dir no
@@ -55,7 +63,7 @@ refused 2 "give one of the two" "$TUTTI" train -n 2 --pipeline 2 --micro-batches
 refused 2 "pipeline_cuts: it is for a pipeline" "$TUTTI" train --pipeline-cuts fc --run-dir no
 refused 2 "shards" "$TUTTI" train -n 2 --pipeline 2 --shards 2 --run-dir no
 refused 2 "zero: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --zero 3 --run-dir no
-refused 2 "histograms: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --histograms true --run-dir no
+refused 2 "histograms: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --histograms 2 --run-dir no
 refused 2 "find_unused: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --find-unused true --run-dir no
 refused 2 "pipeline_schedule: it is for a pipeline" "$TUTTI" train --pipeline-schedule gpipe --run-dir no
 

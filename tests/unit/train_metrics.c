@@ -30,11 +30,11 @@ static void a_field_has_one_type(void **state)
     assert_non_null(out);
     tutti__metrics_print(out, tutti__step_table, &m, ", ");
     fclose(out);
-    assert_string_equal(
-        text,
-        "\"step\": 10, \"epoch\": 1, \"loss\": 2.0, \"lr\": 0.05, \"grad_norm\": "
-        "0.1234567, \"images_per_s\": 1e+12, \"time_s\": null, \"compute_ms\": "
-        "0.0, \"communication_ms\": 0.0, \"wait_ms\": 0.0, \"data_ms\": 0.0, \"loss_scale\": 0.0");
+    assert_string_equal(text,
+                        "\"step\": 10, \"epoch\": 1, \"loss\": 2.0, \"lr\": 0.05, \"grad_norm\": "
+                        "0.1234567, \"images_per_s\": 1e+12, \"time_s\": null, \"compute_ms\": "
+                        "0.0, \"communication_ms\": 0.0, \"wait_ms\": 0.0, \"stages_ms\": "
+                        "0.0, \"data_ms\": 0.0, \"loss_scale\": 0.0");
     free(text);
 }
 
@@ -69,25 +69,26 @@ static bool near(double a, double b)
     return fabs(a - b) < 1e-9;
 }
 
-/* Steps of 10 s with 1 s of data; the last rank computes 3 s longer than the others, which wait for it: all have 1 s of
- * communication, and the others 3 s more. */
+/* Steps of 10 s with 1 s of data; the others have waited 2 s for stages, and at the end 3 s for the last rank: all have 1 s of
+ * communication. */
 static int body(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), last = size - 1;
     const bool slow = tutti_group_rank(group) == last;
-    const double waits = 3.0 * last / size;
+    const double waits = 3.0 * last / size, stages = 2.0 * last / size;
     tutti__ledger l, again;
     json_t *json;
 
     (void)arg;
     CHECK(tutti__ledger_open(&l, size, 1000) == TUTTI_OK);
     for (int i = 0; i < 100; i++)
-        tutti__ledger_step(&l, 10, 1, slow ? 1 : 4);
+        tutti__ledger_step(&l, 10, 1, slow ? 0 : 2, slow ? 1 : 4);
     CHECK(tutti__ledger_exchange(&l, group) == TUTTI_OK);
     CHECK(near(l.total[TUTTI__TIME_DATA], 100));
     CHECK(near(l.total[TUTTI__TIME_COMMUNICATION], 100));
     CHECK(near(l.total[TUTTI__TIME_WAIT], 100 * waits));
-    CHECK(near(l.total[TUTTI__TIME_COMPUTE], 100 * (8 - waits)));
+    CHECK(near(l.total[TUTTI__TIME_STAGES], 100 * stages));
+    CHECK(near(l.total[TUTTI__TIME_COMPUTE], 100 * (8 - waits - stages)));
     CHECK(near(l.waited_for[last], 100 * waits));
     CHECK(last == 0 || l.waited_for[0] == 0);
     CHECK(near(tutti__ledger_line_ms(&l, TUTTI__TIME_DATA), 1000));

@@ -26,14 +26,10 @@ static void count(planned_engine *e, const tutti__operation *op)
     const size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
                  given = tutti__op_given(comm->rank, comm->size, op),
                  taken = tutti__op_taken(comm->rank, comm->size, op);
-    const size_t bytes = (given > taken ? given : taken) * element;
-    tutti__planned_call *call = &e->calls.of[op->signature.op];
 
-    if (op->only_compared)
-        return;
-    call->name = tutti__op_name((tutti__op_kind)op->signature.op);
-    call->n++;
-    call->bytes += bytes;
+    if (!op->only_compared)
+        tutti__engine_planned_message(&e->base, op->signature.op,
+                                      (given > taken ? given : taken) * element);
 }
 
 static bool moves(const void *p, size_t bytes)
@@ -103,6 +99,15 @@ tutti_status tutti__engine_planned(tutti__engine **engine_p, tutti__comm *comm)
         return TUTTI_ERR_MEMORY;
     engine->base = (tutti__engine){&PLANNED, comm};
     return TUTTI_OK;
+}
+
+void tutti__engine_planned_message(tutti__engine *engine, int kind, size_t bytes)
+{
+    tutti__planned_call *call = &((planned_engine *)engine)->calls.of[kind];
+
+    call->name = tutti__op_name((tutti__op_kind)kind);
+    call->n++;
+    call->bytes += bytes;
 }
 
 tutti__planned_calls *tutti__engine_planned_calls(tutti__engine *engine)

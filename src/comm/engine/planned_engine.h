@@ -21,5 +21,7 @@ typedef struct tutti__planned_calls {
 
 tutti_status tutti__engine_planned(struct tutti__engine **engine_p, struct tutti__comm *comm);
 tutti__planned_calls *tutti__engine_planned_calls(struct tutti__engine *engine);
+/* Counts a message of a kind of call (tutti__op_kind). */
+void tutti__engine_planned_message(struct tutti__engine *engine, int kind, size_t bytes);
 
 #endif

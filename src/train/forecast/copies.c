@@ -1,74 +1,95 @@
 /* copies.c -- what ranks allocate for a checkpoint that all of them write.   SPDX-License-Identifier: MIT
  *
  * Who writes what follows from what each rank holds (ddp/pieces.h). Other ranks do not exist here, but what they hold does not depend on
- * elements: this rank lists it in their place. */
+ * elements: a session lists it in the place of the ranks with the same stage. */
 #include "train/forecast/footprint.h"
 
 #include "base/base.h"
-#include "checkpoint/copies.h"
-#include "ddp/pieces.h"
 #include "device/planned/planned.h"
 #include "nn/nn.h"
 
 #include <stdlib.h>
 
-typedef struct holders {
-    const tutti__session *s;
-    int ranks, tensor;
-    tutti__pieces *by_rank;
-    bool *may; /* all of them */
-    uint64_t *load;
-    size_t *bytes; /* by rank: what it copies in parts */
-} holders;
-
-/* As if this were rank r of the run. */
-static tutti_status stand_in(const holders *h, int r)
+tutti_status tutti__holdings_new(tutti__holdings *h, int ranks)
 {
-    tutti__sharding *sharding = h->s->module->root->sharding;
+    *h = (tutti__holdings){.ranks = ranks};
+    for (int k = 0; k < TUTTI__COPIES; k++) {
+        h->of[k] = tutti__alloc((size_t)ranks * sizeof *h->of[k]);
+        if (!h->of[k])
+            return TUTTI_ERR_MEMORY;
+    }
+    return TUTTI_OK;
+}
+
+void tutti__holdings_free(tutti__holdings *h)
+{
+    for (int k = 0; k < TUTTI__COPIES; k++) {
+        for (int r = 0; h->of[k] && r < h->ranks; r++)
+            tutti__pieces_free(&h->of[k][r]);
+        free(h->of[k]);
+    }
+    *h = (tutti__holdings){.ranks = 0};
+}
+
+/* ---- What each rank of a stage holds ------------------------------------------------------------------------- */
+
+/* As if this were data rank d. */
+static tutti_status stand_in(const tutti__session *s, int d)
+{
+    tutti__sharding *sharding = s->module->root->sharding;
 
     if (!sharding)
         return TUTTI_OK;
-    sharding->peers.rank = r / h->tensor;
+    sharding->peers.rank = d;
     sharding->layouts = 0; /* no layout has this number: the ranges are computed anew */
     return sharding->prepare(sharding->self);
 }
 
-/* Of a layer that tensor parallelism divides, rank r has another box. */
-static void move_boxes(const holders *h, int r)
+/* Of a layer that tensor parallelism divides, another rank has another box. */
+static void move_boxes(tutti__pieces *pieces, int index)
 {
-    tutti__pieces *pieces = &h->by_rank[r];
-
     for (size_t i = 0; i < pieces->n; i++) {
         tutti__tensor_piece *piece = &pieces->p[i];
         const bool all = piece->begin == 0 && piece->box.count > 0 &&
                          piece->end == tutti__box_count(&piece->box, piece->shape);
 
         if (piece->box.count > 0)
-            piece->box.index = r % h->tensor;
+            piece->box.index = index;
         if (all)
             piece->end = tutti__box_count(&piece->box, piece->shape);
     }
 }
 
-static tutti_status list(const holders *h, tutti__copy_of k, int r)
+static tutti_status list(const tutti__session *s, tutti__copy_of k, int tensor,
+                         tutti__pieces *pieces)
 {
-    const tutti__session *s = h->s;
-
-    tutti__pieces_free(&h->by_rank[r]);
-    TUTTI_TRY(stand_in(h, r));
     if (k == TUTTI__COPY_OPTIM)
-        TUTTI_TRY(tutti__pieces_of_optim(&h->by_rank[r], s->optim, s->module));
+        TUTTI_TRY(tutti__pieces_of_optim(pieces, s->optim, s->module));
     else
-        TUTTI_TRY(tutti__pieces_of_module(&h->by_rank[r], s->module,
-                                          k == TUTTI__COPY_EMA ? s->ema : NULL));
-    move_boxes(h, r);
-    return TUTTI_OK;
+        TUTTI_TRY(tutti__pieces_of_module(pieces, s->module, k == TUTTI__COPY_EMA ? s->ema : NULL));
+    move_boxes(pieces, tensor);
+    return tutti__pieces_keep_names(pieces);
 }
 
-static void add_parts(const holders *h, const tutti__wholes *wholes)
+tutti_status tutti__holdings_list(tutti__holdings *h, const tutti__session *s)
 {
-    size_t *bytes = h->bytes;
+    const int tensor = tutti_mesh_size(s->mesh, "tensor");
+    const int n = s->size / tutti_mesh_size(s->mesh, "pipeline");
 
+    h->ema = s->ema != NULL;
+    for (int i = 0; i < n; i++) { /* s->rank is the first of its stage */
+        TUTTI_TRY(stand_in(s, i / tensor));
+        for (tutti__copy_of k = 0; k < TUTTI__COPIES; k++)
+            if (k != TUTTI__COPY_EMA || s->ema)
+                TUTTI_TRY(list(s, k, i % tensor, &h->of[k][s->rank + i]));
+    }
+    return stand_in(s, 0);
+}
+
+/* ---- Who copies what --------------------------------------------------------------------------------------------- */
+
+static void add_parts(const tutti__holdings *h, const tutti__wholes *wholes, size_t *bytes)
+{
     for (int r = 0; r < h->ranks; r++) {
         size_t sum = 0;
 
@@ -88,62 +109,54 @@ static uint64_t bytes_of(const tutti__wholes *wholes)
 }
 
 /* As tutti__copies_divide and tutti__copies_room. */
-static tutti_status divide(const holders *h, tutti__wholes wholes[TUTTI__COPIES],
-                           bool divided[TUTTI__COPIES])
+static tutti_status divide(const tutti__holdings *h, tutti__wholes wholes[TUTTI__COPIES],
+                           tutti__footprint_parts *parts, const bool *may, uint64_t *load)
 {
     for (tutti__copy_of k = 0; k < TUTTI__COPIES; k++) {
-        if (k == TUTTI__COPY_EMA && !h->s->ema)
+        if (k == TUTTI__COPY_EMA && !h->ema)
             continue;
-        for (int r = 0; r < h->ranks; r++)
-            TUTTI_TRY(list(h, k, r));
-        TUTTI_TRY(tutti__wholes_of_all(&wholes[k], h->by_rank, h->ranks));
-        divided[k] = !tutti__wholes_are_of(&wholes[k], 0);
-        h->load[0] += divided[k] ? 0 : bytes_of(&wholes[k]);
+        TUTTI_TRY(tutti__wholes_of_all(&wholes[k], h->of[k], h->ranks));
+        parts->divided[k] = !tutti__wholes_are_of(&wholes[k], 0);
+        load[0] += parts->divided[k] ? 0 : bytes_of(&wholes[k]);
     }
     for (tutti__copy_of k = 0; k < TUTTI__COPIES; k++)
-        if (divided[k]) {
-            TUTTI_TRY(tutti__wholes_assign(&wholes[k], h->may, h->load, h->ranks));
-            add_parts(h, &wholes[k]);
+        if (parts->divided[k]) {
+            TUTTI_TRY(tutti__wholes_assign(&wholes[k], may, load, h->ranks));
+            add_parts(h, &wholes[k], parts->bytes);
         }
     return TUTTI_OK;
 }
 
-tutti_status tutti__footprint_copies(const tutti__session *s, tutti__footprint_parts *parts)
+tutti_status tutti__holdings_divide(const tutti__holdings *h, tutti__footprint_parts *parts)
 {
-    const size_t n = (size_t)s->size;
-    holders h = {.s = s,
-                 .ranks = s->size,
-                 .tensor = tutti_mesh_size(s->mesh, "tensor"),
-                 .by_rank = tutti__alloc(n * sizeof *h.by_rank),
-                 .may = tutti__alloc(n * sizeof *h.may),
-                 .load = tutti__alloc(n * sizeof *h.load),
-                 .bytes = tutti__alloc(n * sizeof *h.bytes)};
+    const size_t n = (size_t)h->ranks;
     tutti__wholes wholes[TUTTI__COPIES] = {{.n = 0}};
+    bool *may = tutti__alloc(n * sizeof *may);
+    uint64_t *load = tutti__alloc(n * sizeof *load);
     tutti_status status = TUTTI_ERR_MEMORY;
 
-    *parts = (tutti__footprint_parts){.first = 0};
-    if (h.by_rank && h.may && h.load && h.bytes) {
+    *parts = (tutti__footprint_parts){.bytes = tutti__alloc(n * sizeof *parts->bytes)};
+    if (may && load && parts->bytes) {
         for (size_t r = 0; r < n; r++)
-            h.may[r] = true;
-        status = divide(&h, wholes, parts->divided);
+            may[r] = true;
+        status = divide(h, wholes, parts, may, load);
     }
-    if (status == TUTTI_OK)
-        status = stand_in(&h, 0);
-    if (status == TUTTI_OK)
-        parts->first = h.bytes[0];
-    for (size_t r = 1; r < n && status == TUTTI_OK; r++)
-        if (h.bytes[r] > parts->others)
-            parts->others = h.bytes[r];
     for (size_t i = 0; i < wholes[TUTTI__COPY_MODEL].n; i++)
         if (wholes[TUTTI__COPY_MODEL].p[i].bytes > parts->largest)
             parts->largest = wholes[TUTTI__COPY_MODEL].p[i].bytes;
-    for (size_t r = 0; h.by_rank && r < n; r++)
-        tutti__pieces_free(&h.by_rank[r]);
     for (int k = 0; k < TUTTI__COPIES; k++)
         tutti__wholes_free(&wholes[k]);
-    free(h.by_rank);
-    free(h.may);
-    free(h.load);
-    free(h.bytes);
+    free(may);
+    free(load);
     return status;
+}
+
+size_t tutti__footprint_copied(const tutti__footprint_parts *parts, int first, int end)
+{
+    size_t most = 0;
+
+    for (int r = first; parts->bytes && r < end; r++)
+        if (parts->bytes[r] > most)
+            most = parts->bytes[r];
+    return most;
 }

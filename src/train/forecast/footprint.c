@@ -5,7 +5,8 @@
  *           laid out       has its state
  *
  * The peak is the largest sum, at one of these moments, of what is allocated and what the arenas have used so far: their pages
- * stay. */
+ * stay. Of a pipeline each stage is such a session, one after the other; what they would send each other is found before, by a forward of
+ * the whole model. */
 #include "train/forecast/footprint.h"
 
 #include "checkpoint/copies.h"
@@ -15,10 +16,12 @@
 #include "nn/nn.h"
 #include "optim/ema.h"
 #include "optim/optim.h"
+#include "pipeline/pipeline.h"
 #include "tensor/op_profile.h"
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
 #include "train/plan/plan.h"
+#include "train/session/amp.h"
 #include "train/session/evaluate.h"
 
 #include <stdlib.h>
@@ -35,7 +38,9 @@ typedef struct forecast {
     tutti__train_plan plan;
     tutti__run_cursor at;
     const tutti__layout_of_ranks *layout;
-    tutti__footprint *f;
+    tutti__footprint f;
+    const tutti__boundary *after; /* of a pipeline's blocks */
+    tutti__holdings *holdings;
     size_t begun;                                 /* resident before the session */
     size_t laid_out, updated, stepped, evaluated; /* the most that was allocated at these moments */
     size_t steady;                                /* what is allocated between steps */
@@ -43,6 +48,9 @@ typedef struct forecast {
     size_t in_steps,
         in_all;     /* what the arenas have used by the end of step 2, and of the evaluation */
     size_t outputs; /* of an evaluation, in host memory */
+    size_t batches; /* of a pipeline's step, in host memory */
+    size_t at_end;  /* what arenas keep for the results */
+    size_t room;    /* of a checkpoint, on rank 0: of what is not divided */
     size_t copy, copy_off; /* of a checkpoint: rank 0's, and that of others */
     size_t gathered;       /* of state in shares, meanwhile */
     size_t weights;        /* of model.safetensors, or of the digest of a divided model */
@@ -65,9 +73,10 @@ static size_t most(void)
     return bytes;
 }
 
-static size_t arenas(const tutti_ctx *cx)
+static size_t arenas(const tutti__session *s)
 {
-    return cx->arena.most + cx->small.most + cx->memory.most;
+    return s->cx->arena.most + s->cx->small.most + s->cx->memory.most +
+           (s->pipeline ? tutti__pipeline_arenas(s->pipeline) : 0);
 }
 
 /* ---- A step ------------------------------------------------------------------------------------------------------- */
@@ -105,6 +114,11 @@ static tutti_status shard_gradients(forecast *p)
     return tutti_ddp_finish_step(s->ddp, &again);
 }
 
+static size_t bytes_of(tutti_array a)
+{
+    return (size_t)tutti_shape_count(a.shape) * tutti_dtype_size(a.dtype);
+}
+
 static tutti_status gradients(forecast *p)
 {
     tutti_batch batch;
@@ -112,6 +126,8 @@ static tutti_status gradients(forecast *p)
     if (p->session.shards > 0)
         return shard_gradients(p);
     TUTTI_TRY(next(p, &batch));
+    if (p->session.pipeline)
+        p->batches = (size_t)p->config.grad_accumulation * (bytes_of(batch.x) + bytes_of(batch.y));
     return tutti__session_gradients(&p->session, &batch, tutti__now_ns());
 }
 
@@ -132,26 +148,30 @@ static double flops_of(const tutti__profile *profile)
     return flops;
 }
 
-/* The session's groups that are not another's; returns how many. The last is that of ranks that divide layers, if there is one. */
-static int groups_of(const tutti__session *s, tutti_group *groups[3])
+/* The session's groups, each once; returns how many. The last is that of ranks that divide layers, if there is one. */
+static int groups_of(const tutti__session *s, tutti_group *groups[4])
 {
-    static const char *const names[] = {"data", "tensor"};
+    tutti_group *const all[] = {s->group, tutti_mesh_group(s->mesh, "data"),
+                                tutti_mesh_group(s->mesh, "pipeline")};
+    tutti_group *tensor = tutti_mesh_group(s->mesh, "tensor");
     int n = 0;
 
-    if (tutti_mesh_group(s->mesh, "tensor") != s->group)
-        groups[n++] = s->group;
-    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
-        tutti_group *group = tutti_mesh_group(s->mesh, names[i]);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++) {
+        bool there = !all[i] || all[i] == tensor;
 
-        if (group && (i == 1 || group != s->group))
-            groups[n++] = group;
+        for (int k = 0; k < n; k++)
+            there |= groups[k] == all[i];
+        if (!there)
+            groups[n++] = all[i];
     }
+    if (tensor)
+        groups[n++] = tensor;
     return n;
 }
 
 static void forget_calls(const tutti__session *s)
 {
-    tutti_group *groups[3];
+    tutti_group *groups[4];
 
     for (int i = groups_of(s, groups); i-- > 0;) {
         tutti__planned_calls *calls = tutti__group_planned_calls(groups[i]);
@@ -160,26 +180,34 @@ static void forget_calls(const tutti__session *s)
     }
 }
 
+static bool is_message(const tutti__planned_call *call)
+{
+    return call->name && (strcmp(call->name, "send") == 0 || strcmp(call->name, "recv") == 0);
+}
+
 static void note_calls(const tutti__session *s, tutti__footprint *f)
 {
-    tutti_group *groups[3];
+    tutti_group *groups[4];
     const int n = groups_of(s, groups);
 
     for (int i = 0; i < n; i++) {
         const tutti__planned_calls *from = tutti__group_planned_calls(groups[i]);
-        tutti__planned_calls *to = s->mesh && i + 1 == n ? &f->tensor_calls : &f->calls;
 
         for (size_t k = 0; k < TUTTI__COUNT_OF(from->of); k++) {
-            to->of[k].name = from->of[k].name ? from->of[k].name : to->of[k].name;
-            to->of[k].n += from->of[k].n;
-            to->of[k].bytes += from->of[k].bytes;
+            tutti__planned_call *to = is_message(&from->of[k]) ? &f->pipeline_calls.of[k]
+                                      : s->mesh && i + 1 == n  ? &f->tensor_calls.of[k]
+                                                               : &f->calls.of[k];
+
+            to->name = from->of[k].name ? from->of[k].name : to->name;
+            to->n += from->of[k].n;
+            to->bytes += from->of[k].bytes;
         }
     }
 }
 
 static size_t group_memory(const tutti__session *s)
 {
-    tutti_group *groups[3];
+    tutti_group *groups[4];
     size_t bytes = 0;
 
     for (int i = groups_of(s, groups); i-- > 0;)
@@ -207,13 +235,13 @@ static tutti_status take_steps(forecast *p)
     status = gradients(p);
     if (status == TUTTI_OK)
         status = update(p);
-    note_calls(s, p->f);
-    p->f->flops = flops_of(profile);
+    note_calls(s, &p->f);
+    p->f.flops = flops_of(profile);
     s->cx->profile = NULL;
     tutti__profile_free(profile);
     p->stepped = most();
     p->steady = tutti__planned_count().now;
-    p->in_steps = arenas(s->cx);
+    p->in_steps = arenas(s);
     return status;
 }
 
@@ -231,10 +259,11 @@ static tutti_status compute_outputs(const forecast *p, tutti_array x)
     x.p = zeros;
     if (zeros) {
         tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
-        status = tutti__session_forward(s, x, &output);
-        if (status == TUTTI_OK)
+        status = s->pipeline ? tutti_pipeline_forward(s->pipeline, x, &output)
+                             : tutti__session_forward(s, x, &output);
+        if (status == TUTTI_OK && output)
             status = tutti_tensor_status(output);
-        if (status == TUTTI_OK) /* which stores lazy ones */
+        if (status == TUTTI_OK && output) /* which stores lazy ones */
             status = tutti__tensor_row_major(output, &elements);
         tutti_step_end(s->cx);
     }
@@ -258,11 +287,13 @@ static tutti_status evaluate(forecast *p)
             p,
             tutti__dataset_array(data, 0, (int64_t)n,
                                  tutti__dataset_has_images(data) ? s->parts->model->channels : 0)));
-        p->outputs = n * tutti__task_width(&s->task) * sizeof(float);
+        if (!s->pipeline || tutti_pipeline_is_last(s->pipeline))
+            p->outputs = n * tutti__task_width(&s->task) * sizeof(float);
         p->evaluated = most();
     }
     p->rested = tutti__planned_count().now;
-    p->in_all = arenas(s->cx);
+    p->in_all = arenas(s);
+    p->at_end = p->in_all - s->cx->memory.most;
     return TUTTI_OK;
 }
 
@@ -292,29 +323,33 @@ static bool saves_between(const forecast *p)
         }
 }
 
-/* What is allocated to write a checkpoint (train/save/writer.c), and for the final weights. */
+/* What is allocated to write what is not divided of a checkpoint (train/save/writer.c), and for the final weights; what is divided is
+ * divided when all stages are known. */
 static tutti_status copy_state(forecast *p)
 {
     const tutti__session *s = &p->session;
     const size_t before = tutti__planned_count().now;
-    tutti__footprint_parts parts = {.first = 0};
+    tutti__footprint_parts parts = {.bytes = NULL};
     tutti__copies whole = {.module = s->module, .optim = s->optim, .average = s->ema};
     tutti_status status = TUTTI_OK;
 
     if (tutti__session_is_divided(s))
-        status = tutti__footprint_copies(s, &parts);
+        status = tutti__holdings_list(p->holdings, s);
+    if (s->pipeline)
+        return status;
+    if (status == TUTTI_OK && tutti__session_is_divided(s))
+        status = tutti__holdings_divide(p->holdings, &parts);
     memcpy(whole.divided, parts.divided, sizeof whole.divided);
-    if (status == TUTTI_OK) /* what is not divided, which rank 0 has alone */
+    free(parts.bytes);
+    if (status == TUTTI_OK) /* which rank 0 has alone */
         status = tutti__copies_room(&whole, NULL);
-    p->copy = tutti__planned_count().now - before + parts.first;
-    p->copy_off = parts.others;
-    p->weights =
-        tutti__session_divides_model(s) ? parts.largest : tutti__alloc_takes(whole.model.bytes);
+    p->room = tutti__planned_count().now - before;
+    p->weights = tutti__alloc_takes(whole.model.bytes);
     if (s->zero && s->size == 1 &&
         s->shards == 0) /* kind by kind, and a bucket (ddp/zero_state.c) */
         p->gathered = (size_t)tutti__config_optim_states(&p->config) *
                           tutti__alloc_takes(s->module->root->n_flat * sizeof(float)) +
-                      tutti__alloc_takes(p->f->largest_bucket);
+                      tutti__alloc_takes(p->f.largest_bucket);
     tutti__copies_free(&whole);
     return status;
 }
@@ -340,16 +375,18 @@ static tutti_status open_session(forecast *p)
     s->shards = (int)c->shards;
     s->cores = (tutti__core_share){.index = 0, .n = p->layout->local_ranks};
     c->world_size = s->size;
-    TUTTI_TRY(tutti__group_plan(&s->group, s->size, p->layout->local_ranks));
+    TUTTI_TRY(tutti__group_plan(&s->group, s->rank, s->size, p->layout->local_ranks));
     TUTTI_TRY(tutti__session_open_mesh(s));
     TUTTI_TRY(tutti__session_open_alone(s));
+    if (s->pipeline && p->after)
+        TUTTI_TRY(tutti__pipeline_plan(s->pipeline, p->after));
     if (c->init[0]) /* loads them all, before there are shares */
         TUTTI_TRY(need_all(s->module));
     p->plan = tutti__plan_of(c, tutti_dataset_describe(s->data.train).count,
                              tutti__session_shares(s), s->data.test != NULL, &p->at);
     s->step.batches = tutti__plan_batches(&p->plan, 0);
-    p->f->samples = c->batch_size * c->grad_accumulation * tutti__session_shares(s);
-    p->f->threads = tutti_ctx_threads(s->cx);
+    p->f.samples = c->batch_size * c->grad_accumulation * tutti__session_shares(s);
+    p->f.threads = tutti_ctx_threads(s->cx);
     TUTTI_TRY(tutti__session_open_ddp(s));
     return tutti__session_open_optimizer(s, p->plan.schedule.warmup_steps);
 }
@@ -374,17 +411,17 @@ static size_t buffer_bytes(const tutti_module *m)
     return bytes;
 }
 
-static void note_buckets(const forecast *p)
+static void note_buckets(forecast *p)
 {
     const tutti_reducer *reducer = tutti_ddp_reducer(p->session.ddp);
 
-    p->f->n_buckets = tutti_reducer_n_buckets(reducer);
-    for (size_t b = 0; b < p->f->n_buckets; b++) {
+    p->f.n_buckets = reducer ? tutti_reducer_n_buckets(reducer) : 0;
+    for (size_t b = 0; b < p->f.n_buckets; b++) {
         const size_t bytes = tutti_reducer_bucket(reducer, b).bytes;
 
-        p->f->bucket_bytes += bytes;
-        if (bytes > p->f->largest_bucket)
-            p->f->largest_bucket = bytes;
+        p->f.bucket_bytes += bytes;
+        if (bytes > p->f.largest_bucket)
+            p->f.largest_bucket = bytes;
     }
 }
 
@@ -397,7 +434,7 @@ static void note_parts(forecast *p)
                  group = group_memory(s), buffers = buffer_bytes(s->module);
     const int stage = s->zero ? tutti_zero_get_stats(s->zero).stage : 0;
     tutti__planned_bytes parameters = {flat, flat}, gradients = {flat, flat};
-    tutti__footprint *f = p->f;
+    tutti__footprint *f = &p->f;
     size_t known;
 
     if (stage == 3)
@@ -409,12 +446,18 @@ static void note_parts(forecast *p)
     f->gradients = gradients.most;
     f->average = s->ema ? flat : 0;
     f->communication = stage >= 2 ? group : group > flat ? group - flat : 0;
+    if (s->shards >
+        0) { /* half of it is for shards that begin late (reducer/exact.c): never one worker's */
+        p->unused = s->size == 1 ? group / 2 : 0;
+        f->communication = group - p->unused;
+    }
     f->optimizer = tutti_optim_state_bytes(s->optim);
-    known = parameters.now + buffers + gradients.now + f->optimizer + f->average + f->communication;
+    known = parameters.now + buffers + gradients.now + f->optimizer + f->average +
+            f->communication + p->unused;
     f->kernels = p->steady > known ? p->steady - known : 0;
     if (stage < 2 && root->gradients_borrowed) {
         f->gradients -= frozen;
-        p->unused = frozen;
+        p->unused += frozen;
     }
     if (stage == 0) {
         f->optimizer -= (size_t)tutti__config_optim_states(&p->config) * frozen;
@@ -437,8 +480,7 @@ static void consider(peak *most, size_t bytes, const char *when)
 /* Of a rank that copies so much of a checkpoint. last: for what it writes at the end. */
 static peak find_peak(const forecast *p, size_t own, size_t copy, size_t gathered, size_t last)
 {
-    const tutti_ctx *cx = p->session.cx;
-    const size_t kept = own - p->unused;
+    const size_t kept = own + p->batches - p->unused;
     peak most = {0, ""};
 
     consider(&most, kept + p->laid_out + p->in_steps, "the first step");
@@ -456,27 +498,35 @@ static peak find_peak(const forecast *p, size_t own, size_t copy, size_t gathere
                      "an evaluation, after a checkpoint");
     }
     if (copy > 0) /* the steps' memory is given back before (train/save/saving.c) */
-        consider(&most, kept + p->rested + copy + gathered + last + cx->small.most + cx->arena.most,
+        consider(&most, kept + p->rested + copy + gathered + last + p->at_end,
                  "writing the results");
     return most;
 }
 
-static void find_peaks(const forecast *p, size_t own)
+/* Of the ranks with its stages, first to end - 1. */
+static void find_peaks(forecast *p, const tutti__footprint_parts *parts, int first, int end)
 {
-    const peak first = find_peak(p, own, p->copy, p->gathered, p->weights),
-               other = find_peak(p, own, p->copy_off, 0, 0);
-    tutti__footprint *f = p->f;
+    const size_t own = p->f.program + p->f.data;
+    const bool has_rank_0 = first == 0;
+    peak rank_0, other;
 
-    f->peak = first.bytes;
-    f->peak_when = first.when;
-    f->peak_off = other.bytes;
+    p->copy = p->room + tutti__footprint_copied(parts, 0, 1);
+    p->copy_off = tutti__footprint_copied(parts, has_rank_0 ? 1 : first, end);
+    if (tutti__session_divides_model(&p->session))
+        p->weights = parts->largest;
+    rank_0 = find_peak(p, own, p->copy, p->gathered, p->weights);
+    other = find_peak(p, own, p->copy_off, 0, 0);
+    p->f.peak = rank_0.bytes;
+    p->f.peak_when = rank_0.when;
+    p->f.peak_off = other.bytes;
+    p->f.stage_peak[0] = has_rank_0 && rank_0.bytes > other.bytes ? rank_0.bytes : other.bytes;
     if (saves_between(p))
-        f->checkpoint = p->copy + p->gathered;
+        p->f.checkpoint = p->copy + p->gathered;
 }
 
 static tutti_status look_ahead(forecast *p)
 {
-    tutti__footprint *f = p->f;
+    tutti__footprint *f = &p->f;
     size_t end;
 
     p->begun = resident();
@@ -489,36 +539,129 @@ static tutti_status look_ahead(forecast *p)
     end = resident();
     f->program = p->begun + FILES_BYTES + (p->session.size > 1 ? GROUP_BYTES : 0);
     f->data = end > p->begun ? end - p->begun : 0;
-    find_peaks(p, f->program + f->data);
     return TUTTI_OK;
+}
+
+/* What goes from block to block. */
+static tutti_status look_at_blocks(forecast *p, tutti__boundary **after_p)
+{
+    tutti_batch batch;
+
+    TUTTI_TRY(open_session(p));
+    TUTTI_TRY(next(p, &batch));
+    p->f.elements = tutti_module_count(tutti__whole_of(p->session.module));
+    return tutti__plan_boundaries(after_p, p->session.pipeline, batch.x,
+                                  tutti__amp_dtype(&p->session));
+}
+
+/* Runs look on a planned session of its own. after_p: as look_at_blocks; NULL: look_ahead. */
+static tutti_status in_session(forecast *p, tutti__boundary **after_p)
+{
+    char message[2048];
+    tutti_status status;
+
+    tutti__planned_begin();
+    status = after_p ? look_at_blocks(p, after_p) : look_ahead(p);
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    tutti__session_close(&p->session);
+    tutti__planned_end();
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
+}
+
+typedef struct asked {
+    const tutti__train_config *config;
+    const tutti__parts *parts;
+    const tutti__layout_of_ranks *layout;
+    const tutti__session_data *data;
+    tutti__holdings *holdings;
+} asked;
+
+static void forecast_of(forecast *p, const asked *a, int rank, const tutti__boundary *after)
+{
+    *p = (forecast){.config = *a->config,
+                    .layout = a->layout,
+                    .f = {.peak_when = ""},
+                    .at = {.epoch = 1},
+                    .after = after,
+                    .holdings = a->holdings};
+    p->session.config = &p->config;
+    p->session.parts = a->parts;
+    p->session.rank = rank;
+    if (a->data) {
+        p->session.data.train = a->data->train;
+        p->session.data.test = a->data->test;
+    }
+}
+
+/* The first rank's figures, with what is the most of others. */
+static void take_together(tutti__footprint *f, const forecast *all, int n)
+{
+    const tutti__planned_call *most = all[0].f.pipeline_calls.of;
+    double flops = 0;
+
+    *f = all[0].f;
+    for (int i = 0; i < n; i++) {
+        const tutti__footprint *its = &all[i].f;
+
+        f->stage_peak[i] = its->stage_peak[0];
+        f->stage_flops[i] = its->flops;
+        flops += its->flops / n;
+        if (i > 0 && its->stage_peak[0] > f->peak_off)
+            f->peak_off = its->stage_peak[0];
+        for (size_t k = 0; k < TUTTI__PLANNED_CALLS; k++)
+            if (its->pipeline_calls.of[k].bytes > most[k].bytes) {
+                f->pipeline_calls = its->pipeline_calls;
+                most = its->pipeline_calls.of;
+            }
+    }
+    f->flops = flops;
+}
+
+/* One after the other, as if this were the first rank of each stage. */
+static tutti_status look_at_stages(forecast *all, int n, const asked *a, tutti__footprint *f)
+{
+    const int each = a->layout->ranks / n;
+    tutti__footprint_parts parts = {.bytes = NULL};
+    tutti__boundary *after = NULL;
+    int64_t elements = 0;
+    tutti_status status = TUTTI_OK;
+
+    if (n > 1) {
+        forecast_of(&all[0], a, 0, NULL);
+        status = in_session(&all[0], &after);
+        elements = all[0].f.elements;
+    }
+    for (int i = 0; i < n && status == TUTTI_OK; i++) {
+        forecast_of(&all[i], a, i * each, after);
+        status = in_session(&all[i], NULL);
+    }
+    if (status == TUTTI_OK && all[0].holdings->of[0][0].n > 0)
+        status = tutti__holdings_divide(a->holdings, &parts);
+    for (int i = 0; i < n && status == TUTTI_OK; i++)
+        find_peaks(&all[i], &parts, i * each, (i + 1) * each);
+    if (status == TUTTI_OK)
+        take_together(f, all, n);
+    if (n > 1)
+        f->elements = elements;
+    free(parts.bytes);
+    free(after);
+    return status;
 }
 
 tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_config *config,
                                    const tutti__parts *parts, const tutti__layout_of_ranks *layout,
                                    const tutti__session_data *data)
 {
-    forecast *p = tutti__alloc(sizeof *p);
-    char message[2048];
-    tutti_status status;
+    const int n = layout->pipeline;
+    forecast *all = tutti__alloc((size_t)n * sizeof *all);
+    tutti__holdings holdings = {.ranks = 0};
+    const asked a = {config, parts, layout, data, &holdings};
+    tutti_status status = all ? tutti__holdings_new(&holdings, layout->ranks) : TUTTI_ERR_MEMORY;
 
     *f = (tutti__footprint){.peak_when = ""};
-    if (!p)
-        return TUTTI_ERR_MEMORY;
-    p->config = *config;
-    p->session.config = &p->config;
-    p->session.parts = parts;
-    p->layout = layout;
-    if (data) {
-        p->session.data.train = data->train;
-        p->session.data.test = data->test;
-    }
-    p->at = (tutti__run_cursor){.epoch = 1};
-    p->f = f;
-    tutti__planned_begin();
-    status = look_ahead(p);
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    tutti__session_close(&p->session);
-    tutti__planned_end();
-    free(p);
-    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
+    if (status == TUTTI_OK)
+        status = look_at_stages(all, n, &a, f);
+    tutti__holdings_free(&holdings);
+    free(all);
+    return status;
 }

@@ -6,7 +6,9 @@
 #ifndef TUTTI_TRAIN_FOOTPRINT_H
 #define TUTTI_TRAIN_FOOTPRINT_H
 
+#include "checkpoint/copies.h"
 #include "comm/comm.h"
+#include "ddp/pieces.h"
 #include "train/session/session.h"
 
 /* How the ranks of a run are placed, and what of the model each has. */
@@ -29,6 +31,8 @@ typedef struct tutti__layout_of_ranks {
     X(communication, "communication", "buffers of communication besides the buckets")              \
     X(checkpoint, "checkpoint", "rank 0: the copy of what it writes of a checkpoint")
 
+enum { TUTTI__PLANNED_PIPELINE = 64 }; /* the most stages' ranks that are planned */
+
 typedef struct tutti__footprint {
 #define MEMBER(name, label, help) size_t name;
     TUTTI__FOOTPRINT_PARTS(MEMBER)
@@ -38,9 +42,14 @@ typedef struct tutti__footprint {
     const char *peak_when;
     int64_t elements; /* of all parameters */
     size_t n_buckets, largest_bucket, bucket_bytes;
-    tutti__planned_calls calls;        /* of a step, among ranks with other samples */
-    tutti__planned_calls tensor_calls; /* and among those that divide layers */
-    double flops;                      /* of products in a step of a rank, recomputation included */
+    tutti__planned_calls calls;          /* of a step, among ranks with other samples */
+    tutti__planned_calls tensor_calls;   /* and among those that divide layers */
+    tutti__planned_calls pipeline_calls; /* messages of the rank that sends most */
+    double
+        flops; /* of products in a step of a rank, recomputation included; of a pipeline the mean */
+    /* Of a pipeline, by rank: the most that one of the ranks with its stages takes, and its products. */
+    size_t stage_peak[TUTTI__PLANNED_PIPELINE];
+    double stage_flops[TUTTI__PLANNED_PIPELINE];
     int threads;
     int64_t samples; /* of a step, over all ranks */
 } tutti__footprint;
@@ -51,13 +60,24 @@ tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_confi
                                    const tutti__parts *parts, const tutti__layout_of_ranks *layout,
                                    const tutti__session_data *data);
 
-/* copies.c: bytes that ranks copy of a checkpoint which they write in parts: rank 0, and the most of another; what of it is divided,
- * by tutti__copy_of; the largest tensor. Of an opened, planned session after a step. */
+/* copies.c: what the ranks of a run hold; then what each copies of a checkpoint which they write in parts. Starts as {0}. */
+typedef struct tutti__holdings {
+    int ranks;
+    bool ema;
+    tutti__pieces *of[TUTTI__COPIES]; /* [ranks] */
+} tutti__holdings;
 typedef struct tutti__footprint_parts {
-    size_t first, others, largest;
-    bool divided[3];
+    size_t *bytes;               /* [ranks], the caller's */
+    size_t largest;              /* tensor */
+    bool divided[TUTTI__COPIES]; /* what of it is */
 } tutti__footprint_parts;
-tutti_status tutti__footprint_copies(const tutti__session *session, tutti__footprint_parts *parts);
+tutti_status tutti__holdings_new(tutti__holdings *h, int ranks);
+/* Of the ranks with the same stage, of which this is the first; of an opened, planned session after a step. */
+tutti_status tutti__holdings_list(tutti__holdings *h, const tutti__session *session);
+tutti_status tutti__holdings_divide(const tutti__holdings *h, tutti__footprint_parts *parts);
+void tutti__holdings_free(tutti__holdings *h);
+/* The most that one of the ranks first to end - 1 copies. */
+size_t tutti__footprint_copied(const tutti__footprint_parts *parts, int first, int end);
 
 /* Resident memory of this process that is its own, pages that it shares with others counted in parts; 0: not known. */
 typedef struct tutti__resident {

@@ -3,6 +3,7 @@
 
 #include "data/loader.h"
 #include "device/cpu/peak.h"
+#include "pipeline/pipeline.h"
 #include "train/plan/plan.h"
 #include "train/session/session.h"
 
@@ -32,13 +33,14 @@ tutti_status tutti__layout_check(const tutti__layout_of_ranks *l, int64_t shards
             "%d ranks, or a pipeline and tensor whose product divides %d",
             l->pipeline, l->tensor, each, l->ranks, l->ranks < each ? each : l->ranks / each * each,
             (l->ranks / each + 1) * each, l->ranks);
-    if (l->pipeline > 1)
-        return tutti__fail(
-            TUTTI_ERR_UNSUPPORTED,
-            "plan: pipelines are not planned: what a stage holds depends on messages "
-            "of other ranks; leave pipeline out, and read peak_memory of a short run");
-    if (l->tensor > 1 && shards > 0)
-        return tutti__fail(TUTTI_ERR_ARG, "tensor: it cannot be used with shards; leave one out");
+    if (l->pipeline > TUTTI__PLANNED_PIPELINE)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "plan: pipelines of more than %d ranks are not planned, and this one "
+                           "has %d",
+                           TUTTI__PLANNED_PIPELINE, l->pipeline);
+    if (each > 1 && shards > 0)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: it cannot be used with shards; leave one out",
+                           l->tensor > 1 ? "tensor" : "pipeline");
     if (shards > 0 && l->ranks > shards)
         return tutti__fail(TUTTI_ERR_ARG, "shards: a step has %lld, fewer than there are ranks, %d",
                            (long long)shards, l->ranks);
@@ -52,10 +54,19 @@ tutti_status tutti__layout_check(const tutti__layout_of_ranks *l, int64_t shards
 
 tutti__layout_of_ranks tutti__layout_of_data(const tutti__layout_of_ranks *l)
 {
-    const int here = l->local_ranks / l->tensor;
+    const int ranks = l->ranks / (l->tensor * l->pipeline), here = l->local_ranks / l->tensor;
 
-    return (tutti__layout_of_ranks){.ranks = l->ranks / l->tensor,
-                                    .local_ranks = here > 0 ? here : 1};
+    return (tutti__layout_of_ranks){.ranks = ranks,
+                                    .local_ranks = here < 1       ? 1
+                                                   : here < ranks ? here
+                                                                  : ranks};
+}
+
+/* Stages are the outermost dimension of the mesh. */
+tutti__layout_of_ranks tutti__layout_of_neighbours(const tutti__layout_of_ranks *l)
+{
+    return (tutti__layout_of_ranks){.ranks = 2,
+                                    .local_ranks = l->local_ranks > l->ranks / l->pipeline ? 2 : 1};
 }
 
 tutti__layout_of_ranks tutti__layout_of_tensor(const tutti__layout_of_ranks *l)
@@ -104,7 +115,7 @@ static tutti_status measure(tutti__session *s, const tutti__layout_of_ranks *lay
     double norm;
 
     s->forward_agreed = true; /* the caller reports failures */
-    TUTTI_TRY(tutti__group_plan(&s->group, 1, 1));
+    TUTTI_TRY(tutti__group_plan(&s->group, 0, 1, 1));
     s->size = 1;
     s->cores = (tutti__core_share){.index = 0, .n = layout->local_ranks};
     s->config->world_size = 1;
@@ -141,7 +152,7 @@ static tutti_status take_steps(const tutti__outlook *o, const tutti__train_confi
     if (!s)
         return TUTTI_ERR_MEMORY;
     c.eval_every = c.eval_steps = c.zero = 0;
-    c.shard_copies = 1;
+    c.pipeline = c.shard_copies = 1; /* of a pipeline all stages, one after the other */
     c.grad_accumulation = o->grad_accumulation;
     if (c.shards > 0) /* as many batches one after another as this rank has shards */
         c.grad_accumulation *= (c.shards + o->layout.ranks - 1) / o->layout.ranks;
@@ -164,6 +175,16 @@ static size_t available(void)
     return free_bytes > 0 ? (size_t)free_bytes : 0;
 }
 
+/* What a rank would take at most that computes all stages. */
+static size_t all_stages(const tutti__footprint *f)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(f->stage_peak); i++)
+        bytes += f->stage_peak[i];
+    return bytes;
+}
+
 static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *config,
                                  const tutti__parts *parts, const tutti__outlook_ask *ask,
                                  double seconds_per_flop)
@@ -183,10 +204,41 @@ static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *c
     at_best = gflops > 0 ? o->f.flops / (gflops * 1e9 * o->f.threads) : 0;
     o->compute_from = "at least: the products' FLOPs at the cores' measured peak";
     o->compute_s = at_best;
-    if (at_best * STEPS > LONGEST_S || o->f.peak > available() || o->layout.tensor > 1)
+    if (at_best * STEPS * o->layout.pipeline > LONGEST_S || all_stages(&o->f) > available() ||
+        o->layout.tensor > 1)
         return TUTTI_OK;
     o->compute_from = "measured: steps of one rank, alone on its share of the cores";
-    return take_steps(o, config, parts, &o->compute_s);
+    TUTTI_TRY(take_steps(o, config, parts, &o->compute_s));
+    o->compute_s /= o->layout.pipeline;
+    return TUTTI_OK;
+}
+
+/* How long ranks of a pipeline wait, of which each computes compute_s on average: by its table, with times of stages as their products. */
+static tutti_status find_bubble(tutti__outlook *o, const tutti__train_config *config)
+{
+    const int ranks = o->layout.pipeline, m = (int)o->grad_accumulation;
+    double forward[TUTTI_MAX_STAGES];
+    const tutti_pipeline_times times = {.forward = forward, .input = forward, .weight = forward};
+    tutti_pipeline_table *table;
+    tutti_pipeline_facts facts;
+    tutti_status status;
+
+    o->bubble_s = 0;
+    if (ranks == 1)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_pipeline_table_new(&table, tutti__pipeline_kind_of(config), ranks,
+                                       (int)config->pipeline_chunks, m));
+    for (int s = 0; s < ranks * table->chunks && s < TUTTI_MAX_STAGES; s++) {
+        const double part =
+            o->f.flops > 0 ? o->f.stage_flops[s % ranks] / (ranks * o->f.flops) : 1.0 / ranks;
+
+        forward[s] = o->compute_s * ranks * part / (3.0 * m * table->chunks);
+    }
+    status = tutti_pipeline_table_check(table, &times, &facts);
+    tutti_pipeline_table_free(table);
+    if (status == TUTTI_OK)
+        o->bubble_s = facts.bubble * facts.seconds;
+    return status;
 }
 
 /* ---- A step ------------------------------------------------------------------------------------------------------------ */
@@ -195,9 +247,10 @@ static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *c
 static void find_time(tutti__outlook *o, const tutti__wire *wire)
 {
     const tutti__layout_of_ranks data = tutti__layout_of_data(&o->layout),
-                                 tensor = tutti__layout_of_tensor(&o->layout);
+                                 tensor = tutti__layout_of_tensor(&o->layout),
+                                 pair = tutti__layout_of_neighbours(&o->layout);
     const double backward = o->compute_s * 2 / 3;
-    double reduced = 0, other = 0, last;
+    double reduced = 0, other = 0, messages = 0, last;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(o->f.calls.of); i++) {
         const tutti__planned_call *call = &o->f.calls.of[i];
@@ -208,11 +261,13 @@ static void find_time(tutti__outlook *o, const tutti__wire *wire)
         *(reduces ? &reduced : &other) += seconds;
         call = &o->f.tensor_calls.of[i];
         other += call->name ? tutti__wire_seconds(wire, call, &tensor) : 0;
+        call = &o->f.pipeline_calls.of[i]; /* which are made while others are computed */
+        messages += call->name ? tutti__wire_seconds(wire, call, &pair) : 0;
     }
     last = o->f.n_buckets > 0 ? reduced / (double)o->f.n_buckets : 0;
-    o->wire_s = reduced + other;
+    o->wire_s = reduced + other + messages;
     o->exposed_s = other + (reduced - last > backward ? reduced - backward : last);
-    o->step_s = o->compute_s + o->exposed_s;
+    o->step_s = o->compute_s + o->bubble_s + o->exposed_s;
 }
 
 tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *config,
@@ -221,6 +276,7 @@ tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *c
 {
     TUTTI_TRY(find_footprint(o, config, parts, ask));
     TUTTI_TRY(find_compute(o, config, parts, ask, seconds_per_flop));
+    TUTTI_TRY(find_bubble(o, config));
     find_time(o, &ask->wire);
     return TUTTI_OK;
 }
@@ -278,8 +334,12 @@ tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], siz
     const tutti__layout_of_ranks *l = &asked->layout;
 
     *n_p = 0;
-    for (int tensor = 1; tensor <= l->local_ranks && l->ranks % tensor == 0; tensor *= 2)
-        for (int zero = 0; zero < (l->ranks > tensor ? 4 : 1); zero++)
+    for (int tensor = 1; tensor <= l->local_ranks && l->ranks % (tensor * l->pipeline) == 0;
+         tensor *= 2)
+        for (int zero = 0; zero < (l->ranks == tensor * l->pipeline ? 1
+                                   : l->pipeline > 1                ? 3
+                                                                    : 4);
+             zero++)
             for (int again = 0; again < 2; again++) {
                 tutti__outlook like = *asked;
 

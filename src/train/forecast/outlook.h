@@ -20,15 +20,17 @@ typedef struct tutti__outlook {
     int64_t batch_size, grad_accumulation;
     tutti__footprint f;
     double compute_s, wire_s, exposed_s, step_s;
+    double bubble_s; /* a rank of a pipeline waits so long for other stages, on average */
     const char *compute_from;
 } tutti__outlook;
 
 /* ARG: the ranks do not make such a layout, with what would; UNSUPPORTED: what is not in this version. */
 tutti_status tutti__layout_check(const tutti__layout_of_ranks *layout, int64_t shards);
 
-/* Ranks with different samples, and ranks that divide layers, as layouts of their own. */
+/* Ranks with different samples, ranks that divide layers, and two neighbours in a pipeline, as layouts of their own. */
 tutti__layout_of_ranks tutti__layout_of_data(const tutti__layout_of_ranks *layout);
 tutti__layout_of_ranks tutti__layout_of_tensor(const tutti__layout_of_ranks *layout);
+tutti__layout_of_ranks tutti__layout_of_neighbours(const tutti__layout_of_ranks *layout);
 
 /* Of one layout. seconds_per_flop: of the computation, by an outlook of the same model; 0: to be found. */
 tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *config,

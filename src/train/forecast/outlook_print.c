@@ -31,6 +31,9 @@ static void print_memory(FILE *out, const tutti__outlook *o)
                     parts_of[i].help);
     fprintf(out, "  %-22s %11.1f   the most at one time, in %s\n", "peak", (double)f->peak / MIB,
             f->peak_when);
+    for (int i = 0; i < o->layout.pipeline && o->layout.pipeline > 1; i++)
+        fprintf(out, "  %-17s %4d %11.1f   of its ranks, the one that takes most\n",
+                "peak of stage", i, (double)f->stage_peak[i] / MIB);
     if (f->peak_off != f->peak && o->layout.ranks > 1)
         fprintf(out, "  %-22s %11.1f   which write less of a checkpoint, or more\n",
                 "peak of other ranks", (double)f->peak_off / MIB);
@@ -66,6 +69,9 @@ static void print_calls(FILE *out, const tutti__outlook *o, const tutti__wire *w
     fprintf(out, "\non the wire, of a rank and step     calls   MiB sent        ms\n");
     print_table(out, &o->f.calls, "", tutti__layout_of_data(&o->layout), wire);
     print_table(out, &o->f.tensor_calls, " (tensor)", tutti__layout_of_tensor(&o->layout), wire);
+    if (o->layout.pipeline > 1)
+        print_table(out, &o->f.pipeline_calls, " (pipeline)",
+                    tutti__layout_of_neighbours(&o->layout), wire);
     print_link(out, "link within a host", &wire->within);
     print_link(out, "link between hosts", &wire->between);
 }
@@ -74,6 +80,9 @@ static void print_time(FILE *out, const tutti__outlook *o)
 {
     fprintf(out, "\na step                            ms\n");
     fprintf(out, "  %-22s %11.2f   %s\n", "computation", 1e3 * o->compute_s, o->compute_from);
+    if (o->layout.pipeline > 1)
+        fprintf(out, "  %-22s %11.2f   on average, by the schedule and the stages' products\n",
+                "waiting for stages", 1e3 * o->bubble_s);
     if (o->layout.ranks > 1)
         fprintf(out, "  %-22s %11.2f   of %.2f of communication: what backward does not hide\n",
                 "waiting for the wire", 1e3 * o->exposed_s, 1e3 * o->wire_s);
@@ -87,14 +96,23 @@ void tutti__outlook_print(FILE *out, const tutti__outlook *o, const tutti__train
 {
     fprintf(out,
             "%s, %lld parameters%s, %.2f GFLOP a step and rank; %d rank%s, %d a host, zero %d, "
-            "tensor %d, %d thread%s each; %lld samples a step\n",
+            "tensor %d, pipeline %d, %d thread%s each; %lld samples a step\n",
             config->model, (long long)o->f.elements, o->layout.tensor > 1 ? " of a rank" : "",
             o->f.flops * 1e-9, o->layout.ranks, tutti__s((uint64_t)o->layout.ranks),
-            o->layout.local_ranks, o->layout.zero, o->layout.tensor, o->f.threads,
-            tutti__s((uint64_t)o->f.threads), (long long)o->f.samples);
+            o->layout.local_ranks, o->layout.zero, o->layout.tensor, o->layout.pipeline,
+            o->f.threads, tutti__s((uint64_t)o->f.threads), (long long)o->f.samples);
     print_memory(out, o);
     print_calls(out, o, wire);
     print_time(out, o);
+}
+
+static json_t *stages_json(const tutti__outlook *o)
+{
+    json_t *stages = json_array();
+
+    for (int i = 0; i < o->layout.pipeline && o->layout.pipeline > 1; i++)
+        json_array_append_new(stages, json_integer((json_int_t)o->f.stage_peak[i]));
+    return stages;
 }
 
 static json_t *calls_json(const tutti__planned_calls *of, int ranks)
@@ -120,14 +138,17 @@ json_t *tutti__outlook_json(const tutti__outlook *o, const tutti__train_config *
     for (size_t i = 0; i < TUTTI__COUNT_OF(parts_of); i++)
         json_object_set_new(memory, parts_of[i].label, json_integer((json_int_t)part(&o->f, i)));
     return json_pack(
-        "{s:s,s:I,s:i,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:s,s:o,s:o,s:f,s:f,s:s,s:f,s:f,s:f}",
+        "{s:s,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:o,s:s,s:o,s:o,s:o,s:f,s:f,s:s,s:f,"
+        "s:f,s:f,s:f}",
         "model", config->model, "parameters", (json_int_t)o->f.elements, "ranks", o->layout.ranks,
         "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "tensor", o->layout.tensor,
-        "recompute", o->recompute, "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
-        (json_int_t)o->grad_accumulation, "memory", memory, "planned_memory", (json_int_t)o->f.peak,
-        "planned_memory_of_others", (json_int_t)o->f.peak_off, "peak_when", o->f.peak_when, "wire",
-        calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks), "wire_of_tensor",
-        calls_json(&o->f.tensor_calls, o->layout.tensor), "flops", o->f.flops, "compute_ms",
-        1e3 * o->compute_s, "compute_from", o->compute_from, "wire_ms", 1e3 * o->wire_s,
-        "exposed_ms", 1e3 * o->exposed_s, "step_ms", 1e3 * o->step_s);
+        "pipeline", o->layout.pipeline, "recompute", o->recompute, "batch_size",
+        (json_int_t)o->batch_size, "grad_accumulation", (json_int_t)o->grad_accumulation, "memory",
+        memory, "planned_memory", (json_int_t)o->f.peak, "planned_memory_of_others",
+        (json_int_t)o->f.peak_off, "planned_memory_of_stages", stages_json(o), "peak_when",
+        o->f.peak_when, "wire", calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks),
+        "wire_of_tensor", calls_json(&o->f.tensor_calls, o->layout.tensor), "wire_of_pipeline",
+        calls_json(&o->f.pipeline_calls, 2), "flops", o->f.flops, "compute_ms", 1e3 * o->compute_s,
+        "compute_from", o->compute_from, "wire_ms", 1e3 * o->wire_s, "exposed_ms",
+        1e3 * o->exposed_s, "bubble_ms", 1e3 * o->bubble_s, "step_ms", 1e3 * o->step_s);
 }

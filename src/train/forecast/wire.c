@@ -139,7 +139,9 @@ static double share(const char *name, int n)
         return 2 * most;
     if (strcmp(name, "broadcast") == 0 || strcmp(name, "reduce") == 0)
         return 1;
-    return strcmp(name, "barrier") == 0 ? 0 : most;
+    if (strcmp(name, "send") == 0)
+        return 1;
+    return strcmp(name, "barrier") == 0 || strcmp(name, "recv") == 0 ? 0 : most;
 }
 
 double tutti__wire_sent(const tutti__planned_call *call, int ranks)

@@ -6,8 +6,9 @@
 
 enum { MOST_FAILURES = 100 }; /* the last ones are kept */
 
-static const char *const names[TUTTI__N_TIMES] = {
-    "compute_s", "communication_s", "wait_s", "data_s", "checkpoint_s", "evaluation_s", "lost_s"};
+static const char *const names[TUTTI__N_TIMES] = {"compute_s",    "communication_s", "wait_s",
+                                                  "stages_s",     "data_s",          "checkpoint_s",
+                                                  "evaluation_s", "lost_s"};
 
 tutti_status tutti__ledger_open(tutti__ledger *l, int size, uint64_t log_every)
 {
@@ -29,7 +30,7 @@ tutti_status tutti__ledger_resize(tutti__ledger *l, int size)
     l->waited_for = waited_for;
     l->size = size;
     l->steps = 0;
-    l->step_seconds = l->data_seconds = 0;
+    l->step_seconds = l->data_seconds = l->stages_seconds = 0;
     memset(l->exposed, 0, sizeof l->exposed);
     return TUTTI_OK;
 }
@@ -42,13 +43,15 @@ void tutti__ledger_close(tutti__ledger *l)
     l->failures = NULL;
 }
 
-void tutti__ledger_step(tutti__ledger *l, double seconds, double data, double exposed)
+void tutti__ledger_step(tutti__ledger *l, double seconds, double data, double stages,
+                        double exposed)
 {
     uint64_t slot = l->steps / l->steps_a_slot;
 
     l->steps++;
     l->step_seconds += seconds;
     l->data_seconds += data;
+    l->stages_seconds += stages;
     l->exposed[slot < TUTTI__LEDGER_SLOTS ? slot : TUTTI__LEDGER_SLOTS - 1] += exposed;
 }
 
@@ -100,13 +103,14 @@ tutti_status tutti__ledger_exchange(tutti__ledger *l, tutti_group *group)
 {
     const uint64_t filled = (l->steps + l->steps_a_slot - 1) / l->steps_a_slot;
     const size_t slots = filled < TUTTI__LEDGER_SLOTS ? (size_t)filled : TUTTI__LEDGER_SLOTS;
-    const size_t stride = 2 + slots;
-    double mine[2 + TUTTI__LEDGER_SLOTS] = {l->step_seconds, l->data_seconds}, *all;
+    const size_t stride = 3 + slots;
+    double mine[3 + TUTTI__LEDGER_SLOTS] = {l->step_seconds, l->data_seconds, l->stages_seconds},
+                    *all;
     tutti_status status;
 
     if (l->steps == 0)
         return TUTTI_OK;
-    memcpy(mine + 2, l->exposed, slots * sizeof *mine);
+    memcpy(mine + 3, l->exposed, slots * sizeof *mine);
     all = tutti__alloc((size_t)l->size * stride * sizeof *all);
     if (!all) {
         tutti_group_abort(group, "%s", tutti_last_error());
@@ -118,15 +122,16 @@ tutti_status tutti__ledger_exchange(tutti__ledger *l, tutti_group *group)
         const double *its = all + (size_t)r * stride;
 
         l->line_seconds += its[0] / l->size;
-        add(l, TUTTI__TIME_COMPUTE, (its[0] - its[1]) / l->size);
+        add(l, TUTTI__TIME_COMPUTE, (its[0] - its[1] - its[2]) / l->size);
         add(l, TUTTI__TIME_DATA, its[1] / l->size);
+        add(l, TUTTI__TIME_STAGES, its[2] / l->size);
     }
     for (size_t slot = 0; status == TUTTI_OK && slot < slots; slot++)
-        add_slot(l, all + 2 + slot, stride);
+        add_slot(l, all + 3 + slot, stride);
     free(all);
     l->line_steps += l->steps;
     l->steps = 0;
-    l->step_seconds = l->data_seconds = 0;
+    l->step_seconds = l->data_seconds = l->stages_seconds = 0;
     memset(l->exposed, 0, sizeof l->exposed);
     return status;
 }

@@ -3,7 +3,7 @@
  * For each step a rank knows its duration, its wait for data, and how long after backward the reduction of gradients continued
  * ("exposed"). The rank that arrives last at a reduction waits least, so over all ranks
  *     communication = the least exposed time       wait for the slowest = exposed - communication
- *     compute       = the step's time - data - exposed
+ *     compute       = the step's time - data - exposed - what a rank of a pipeline has waited for other stages
  *
  * which needs no common clock. Ranks exchange these only at log lines and checkpoints, as at most 64 sums over consecutive
  * steps. */
@@ -18,6 +18,7 @@ typedef enum tutti__time {
     TUTTI__TIME_COMPUTE,       /* forward, backward, optimizer */
     TUTTI__TIME_COMMUNICATION, /* not overlapped with backward */
     TUTTI__TIME_WAIT,          /* for the slowest rank */
+    TUTTI__TIME_STAGES,        /* for what other stages of a pipeline send */
     TUTTI__TIME_DATA,          /* for the loader */
     TUTTI__TIME_CHECKPOINT,    /* for snapshots, and waiting for writes */
     TUTTI__TIME_EVALUATION,
@@ -37,7 +38,8 @@ typedef struct tutti__ledger {
     double *waited_for; /* by rank: seconds that others waited for it, mean over all ranks */
 
     uint64_t steps, steps_a_slot; /* since the last exchange; in a slot */
-    double step_seconds, data_seconds, exposed[TUTTI__LEDGER_SLOTS]; /* of this rank since then */
+    double step_seconds, data_seconds, stages_seconds,
+        exposed[TUTTI__LEDGER_SLOTS]; /* of this rank since then */
 } tutti__ledger;
 
 /* For a group of `size` ranks that logs every `log_every` steps. */
@@ -46,8 +48,9 @@ tutti_status tutti__ledger_open(tutti__ledger *ledger, int size, uint64_t log_ev
 tutti_status tutti__ledger_resize(tutti__ledger *ledger, int size);
 void tutti__ledger_close(tutti__ledger *ledger);
 
-/* Adds a step of this rank. */
-void tutti__ledger_step(tutti__ledger *ledger, double seconds, double data, double exposed);
+/* Adds a step of this rank: its seconds, and those of them for data, other stages, and exposed. */
+void tutti__ledger_step(tutti__ledger *ledger, double seconds, double data, double stages,
+                        double exposed);
 /* Adds time outside of steps. */
 void tutti__ledger_add(tutti__ledger *ledger, tutti__time what, double seconds);
 /* A failure has cost `seconds`, and the run continues from `step`. reason: its message; NULL: killed without one. */

@@ -122,6 +122,7 @@ static tutti__step_metrics take_line(tutti__train_run *run)
         .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
         .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
         .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
+        .stages_ms = s->pipeline ? tutti__ledger_line_ms(l, TUTTI__TIME_STAGES) : NAN,
         .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)};
     tutti__ledger_begin_line(l);
     p->log_loss = (tutti__mean){0, 0};

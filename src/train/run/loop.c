@@ -45,6 +45,7 @@ void tutti__run_count_step(tutti__train_run *run, size_t batches, uint64_t begin
     p->train_seconds += seconds;
     p->log_seconds += seconds;
     tutti__ledger_step(&run->totals.ledger, seconds, run->session.step.data_seconds,
+                       run->session.step.stages_seconds,
                        tutti__ddp_exposed_seconds(run->session.ddp));
 }
 

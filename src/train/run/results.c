@@ -157,6 +157,7 @@ static void print_times(tutti__train_run *run, double all)
     } parts[] = {{TUTTI__TIME_COMPUTE, "compute"},
                  {TUTTI__TIME_COMMUNICATION, "communication"},
                  {TUTTI__TIME_WAIT, NULL},
+                 {TUTTI__TIME_STAGES, "waiting for stages"},
                  {TUTTI__TIME_DATA, "data"},
                  {TUTTI__TIME_CHECKPOINT, "checkpoints"},
                  {TUTTI__TIME_EVALUATION, "evaluation"},
@@ -169,7 +170,8 @@ static void print_times(tutti__train_run *run, double all)
         rest -= seconds;
         if (!parts[i].name)
             print_waits(run, all);
-        else if (parts[i].what != TUTTI__TIME_LOST || seconds > 0)
+        else if ((parts[i].what != TUTTI__TIME_LOST && parts[i].what != TUTTI__TIME_STAGES) ||
+                 seconds > 0)
             print_time(run, parts[i].name, seconds, all);
     }
     print_time(run, "start and end", rest > 0 ? rest : 0, all);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static tutti_pipeline_kind kind_of(const tutti__train_config *c)
+tutti_pipeline_kind tutti__pipeline_kind_of(const tutti__train_config *c)
 {
     return strcmp(c->pipeline_schedule, "gpipe") == 0         ? TUTTI_PIPELINE_GPIPE
            : strcmp(c->pipeline_schedule, "interleaved") == 0 ? TUTTI_PIPELINE_INTERLEAVED
@@ -16,8 +16,9 @@ static tutti_pipeline_kind kind_of(const tutti__train_config *c)
 tutti_status tutti__session_open_pipeline(tutti__session *s, const tutti_model_opts *model_opts)
 {
     const tutti__train_config *c = s->config;
-    const tutti_pipeline_opts opts = {
-        .kind = kind_of(c), .chunks = (int)c->pipeline_chunks, .cuts = c->pipeline_cuts};
+    const tutti_pipeline_opts opts = {.kind = tutti__pipeline_kind_of(c),
+                                      .chunks = (int)c->pipeline_chunks,
+                                      .cuts = c->pipeline_cuts};
 
     if (s->cx->device.kind == TUTTI_CUDA)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,

@@ -3,6 +3,7 @@
  * All ranks of the pipeline read the same batches, because the first stage needs their inputs and the last one their targets. They are
  * copied: the loader's memory holds one at a time, and several are in flight. */
 #include "data/loader.h"
+#include "pipeline/pipeline.h"
 #include "tensor/tensor.h"
 #include "train/output/trace.h"
 #include "train/session/amp.h"
@@ -123,6 +124,7 @@ static tutti_status pipeline_gradients(tutti__session *s, tutti_batch *batch, ui
                                                            .computed = computed,
                                                            .self = &c,
                                                            .autocast = tutti__amp_dtype(s)});
+    s->step.stages_seconds = tutti__pipeline_waited(s->pipeline);
     copies_free(&c);
     return status;
 }

@@ -30,15 +30,16 @@ typedef struct tutti__session_data {
 
 /* The step that is computed, on this rank. */
 typedef struct tutti__current_step {
-    uint64_t number;     /* from 1 */
-    size_t batches;      /* of the epoch, on each rank */
-    int shard;           /* the current one */
-    uint64_t *samples;   /* the digest to which its samples are added; NULL: none */
-    size_t taken;        /* batches of the epoch, including the current one */
-    size_t n_samples;    /* of all its batches */
-    double data_seconds; /* wait for the loader */
-    tutti__mean loss;    /* since the caller took the sums */
-    double images;       /* likewise, including those skipped by the scaler */
+    uint64_t number;       /* from 1 */
+    size_t batches;        /* of the epoch, on each rank */
+    int shard;             /* the current one */
+    uint64_t *samples;     /* the digest to which its samples are added; NULL: none */
+    size_t taken;          /* batches of the epoch, including the current one */
+    size_t n_samples;      /* of all its batches */
+    double data_seconds;   /* wait for the loader */
+    double stages_seconds; /* and for other stages of a pipeline */
+    tutti__mean loss;      /* since the caller took the sums */
+    double images;         /* likewise, including those skipped by the scaler */
     /* for the program's hooks: the epoch; the mean loss over all ranks */
     int64_t epoch;
     double mean_loss;
@@ -129,7 +130,8 @@ static inline bool tutti__session_is_planned(const tutti__session *s)
 
 /* The group that the environment describes; a failure was reported. */
 tutti_status tutti__session_open_group(tutti__session *s);
-/* open_pipeline.c: this rank's stages, locally; then collectively. */
+/* open_pipeline.c: the kind of schedule; this rank's stages, locally; then collectively. */
+tutti_pipeline_kind tutti__pipeline_kind_of(const tutti__train_config *config);
 tutti_status tutti__session_open_pipeline(tutti__session *s, const tutti_model_opts *model_opts);
 tutti_status tutti__session_agree_pipeline(tutti__session *s);
 /* Elements of all parameters of the model; on all ranks. */
