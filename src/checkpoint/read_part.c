@@ -6,7 +6,7 @@
 tutti_status tutti__read_part(tutti__weights *file, size_t k, const tutti_tensor *t, void *dst)
 {
     const tutti_shape shape = tutti__weights_at(file, k)->shape;
-    const tutti__tensor_box box = tutti__box_of(t);
+    const tutti__parameter_split box = tutti__box_of(t);
     const size_t each = tutti_dtype_size(t->dtype);
     tutti_status status;
     void *all;

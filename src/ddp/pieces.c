@@ -44,14 +44,11 @@ tutti_shape tutti__whole_shape(const tutti_tensor *t)
     return shape;
 }
 
-tutti__tensor_box tutti__box_of(const tutti_tensor *t)
+tutti__parameter_split tutti__box_of(const tutti_tensor *t)
 {
     const tutti__state *state = t->parameter ? tutti__state_of(t) : NULL;
 
-    if (!state || state->split.count == 0)
-        return (tutti__tensor_box){.count = 0};
-    return (tutti__tensor_box){state->split.dim, state->split.parts, state->split.index,
-                               state->split.count};
+    return state ? state->split : (tutti__parameter_split){.count = 0};
 }
 
 /* A tensor of the module as a piece: its whole shape and its box, all of which it has. */

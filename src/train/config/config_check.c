@@ -64,6 +64,8 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         bool is_set;
         const char *name, *why;
     } rows[] = {
+        {c->tensor_parts > 0, "tensor_parts",
+         "divides layers of the same stage; leave it out"},
         {c->tensor > 1, "tensor", "divides layers of the same stage; use tensor=1"},
         {c->zero > 1, "zero",
          "releases, with 2 and 3, what the next micro-batch needs; use zero=0 or 1"},
@@ -107,16 +109,42 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
     return TUTTI_OK;
 }
 
+/* tensor_parts, which makes the same sums whatever tensor is. */
+static tutti_status check_parts(const tutti__train_config *c)
+{
+    const long long parts = c->tensor_parts;
+
+    if (parts == 0)
+        return TUTTI_OK;
+    if ((parts & (parts - 1)) != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor_parts: it is %lld; expected a power of two, as sums of parts "
+                           "are added in pairs",
+                           parts);
+    if (parts % c->tensor != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor_parts: %lld parts cannot be divided among the ranks of "
+                           "tensor=%lld; expected a tensor that divides them",
+                           parts, (long long)c->tensor);
+    if (c->sequence_parallel && c->lora_rank > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor_parts: with sequence_parallel, adapters' gradients are not sums "
+                           "of %lld parts; leave out sequence_parallel or lora_rank",
+                           parts);
+    return TUTTI_OK;
+}
+
 /* Keys that divide a model among ranks. */
 static tutti_status check_layout(const tutti__train_config *c, const tutti__parts *parts)
 {
     const char *name = c->pipeline > 1 ? "pipeline" : "tensor";
 
     TUTTI_TRY(check_pipeline(c, parts));
-    if (c->tensor == 1 && c->sequence_parallel)
+    TUTTI_TRY(check_parts(c));
+    if (c->tensor == 1 && c->tensor_parts == 0 && c->sequence_parallel)
         return tutti__fail(TUTTI_ERR_ARG, "sequence_parallel: it divides tokens among the "
                                           "ranks of a layer; add --tensor T");
-    if (c->tensor == 1 && c->pipeline == 1)
+    if (c->tensor == 1 && c->tensor_parts == 0 && c->pipeline == 1)
         return TUTTI_OK;
     if (c->tensor > 1 && strcmp(c->comm_hook, "powersgd") == 0)
         return tutti__fail(TUTTI_ERR_ARG,
