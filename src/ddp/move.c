@@ -197,7 +197,7 @@ static tutti_status move(tutti__mover *mover, const tutti__whole *w, const tutti
                          const tutti__held *held, bool gathers, char *whole)
 {
     message m = {.w = w,
-                 .box = {w->box.dim, w->box.parts, held->index, w->box.count},
+                 .box = tutti__box_at(w, held->index),
                  .each = tutti_dtype_size(w->dtype),
                  .gathers = gathers};
     size_t first;
@@ -249,11 +249,8 @@ tutti_status tutti__whole_gather(const tutti__wholes *wholes, size_t i, const tu
     const int boxes = w->box.count > 0 ? w->box.count : 1;
 
     for (int b = 0; b < boxes; b++) {
-        tutti__parameter_split box = w->box;
-        size_t end;
-
-        box.index = b;
-        end = tutti__box_count(&box, w->shape);
+        const tutti__parameter_split box = tutti__box_at(w, b);
+        const size_t end = tutti__box_count(&box, w->shape);
 
         for (size_t at = 0; at < end;) {
             const tutti__held *from = source_of(wholes, w, b, at); /* there is one: check_whole */

@@ -74,6 +74,15 @@ typedef struct tutti__whole {
     int rank;        /* to which it was given; 0 */
 } tutti__whole;
 
+/* Box `index` of its whole tensor. */
+static inline tutti__parameter_split tutti__box_at(const tutti__whole *w, int index)
+{
+    tutti__parameter_split box = w->box;
+
+    box.index = index;
+    return box;
+}
+
 /* Starts as {0}; the same on all ranks. */
 typedef struct tutti__wholes {
     tutti__whole *p; /* in the order of their names */

@@ -129,9 +129,8 @@ static tutti_status differ(const record *a, const record *b)
 /* Elements of box `index`. */
 static size_t box_count(const tutti__whole *w, int index)
 {
-    tutti__parameter_split box = w->box;
+    const tutti__parameter_split box = tutti__box_at(w, index);
 
-    box.index = index;
     return tutti__box_count(&box, w->shape);
 }
 

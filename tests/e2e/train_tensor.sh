@@ -50,6 +50,27 @@ train plain_bf16 $gpt2 --amp bf16
 train divided_bf16 -n 2 --tensor 2 $gpt2 --amp bf16
 alike plain_bf16 divided_bf16 2e-2
 
+# Sums of a fixed number of parts: one result for 1, 2 and 4 ranks; with two batches and ZeRO; resumed with another tensor.
+parts="--tensor-parts 4 --optimizer adamw --clip-grad-norm 0.3 --dropout 0.1 --max-steps 4 --eval-steps 0 --checkpoint-every 2 --keep-checkpoints 0"
+for model in gpt2 llama vit; do
+    keys=$parts
+    [ $model != llama ] || keys="$parts --kv-heads 4"
+    for tokens in "" --sequence-parallel; do
+        rm -rf parts.*
+        for t in 1 2 4; do
+            train parts.$t -n $t --tensor $t ${!model} $keys $tokens
+        done
+        same parts.1 parts.2
+        same parts.1 parts.4
+    done
+    train parts.onto -n 4 --tensor 4 ${!model} $keys --sequence-parallel --resume parts.1/checkpoints/step-00000002
+    same parts.1 parts.onto
+done
+train parts.data -n 2 $gpt2 $parts
+train parts.zero -n 4 --tensor 2 --zero 3 $gpt2 $parts
+same parts.data parts.zero
+says parts.zero "^tensor 2, in 4 parts: each layer is divided among 2 ranks; 2 batches of 4 a step$"
+
 # Checkpoints have whole tensors: resumed in the same layout with the same bits; in others, and evaluated by one rank.
 steps="--schedule constant --warmup-steps 0 --checkpoint-every 3 --keep-checkpoints 0 --ema 0.9"
 train all.2 -n 2 --tensor 2 $gpt2 $steps
@@ -91,6 +112,12 @@ refused 2 "kv_heads: llama: a layer has 1, which cannot be divided among 2 ranks
 refused 2 "model mini_resnet has no plan by which its layers could be divided among ranks" "$TUTTI" train -n 2 --tensor 2
 refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor 2 --shards 2 $gpt2
 refused 2 "sequence_parallel: it divides tokens among the ranks of a layer; add --tensor T" "$TUTTI" train -n 2 --sequence-parallel $gpt2
+refused 2 "tensor_parts: it is 6; expected a power of two" "$TUTTI" train -n 2 --tensor 2 --tensor-parts 6 $gpt2
+refused 2 "tensor_parts: 2 parts cannot be divided among the ranks of tensor=4" "$TUTTI" train -n 4 --tensor 4 --tensor-parts 2 $gpt2
+refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 8 parts" "$TUTTI" train -n 2 --tensor 2 --tensor-parts 8 $gpt2
+refused 2 "tensor_parts: with sequence_parallel, adapters' gradients are not sums of 4 parts" "$TUTTI" train -n 2 --tensor 2 --tensor-parts 4 --sequence-parallel --lora-rank 2 $gpt2
+refused 2 "tensor_parts: with pipeline=2 it cannot be used" "$TUTTI" train -n 2 --pipeline 2 --tensor-parts 4 $gpt2
+refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor-parts 2 --shards 2 $gpt2
 refused 2 "lora_dropout: with tensor=2" "$TUTTI" train -n 2 --tensor 2 $gpt2 --lora-rank 4 --lora-dropout 0.1
 refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
 refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2

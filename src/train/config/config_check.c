@@ -126,6 +126,11 @@ static tutti_status check_parts(const tutti__train_config *c)
                            "tensor_parts: %lld parts cannot be divided among the ranks of "
                            "tensor=%lld; expected a tensor that divides them",
                            parts, (long long)c->tensor);
+    if (c->lora_dropout > 0 || strcmp(c->comm_hook, "powersgd") == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor_parts: %s makes another result for each tensor; leave one of "
+                           "them out",
+                           c->lora_dropout > 0 ? "lora_dropout" : "comm_hook=powersgd");
     if (c->sequence_parallel && c->lora_rank > 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "tensor_parts: with sequence_parallel, adapters' gradients are not sums "
