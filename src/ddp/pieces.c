@@ -101,11 +101,12 @@ tutti_status tutti__pieces_of_module(tutti__pieces *pieces, const tutti_module *
         const tutti_tensor *t = tutti_module_state(m, i);
         tutti__tensor_piece piece = piece_of(t);
 
-        if (t->parameter && average)
+        if (t->parameter && average && !divided)
             piece.data = (char *)tutti__ema_at(average, t->parameter->index);
-        if (t->parameter && divided && !average)
+        if (t->parameter && divided)
             TUTTI_TRY(add_ranges(pieces, &piece, root->offsets[t->parameter->index], root->sharding,
-                                 root->flat_parameters, false));
+                                 average ? average->average : root->flat_parameters,
+                                 average != NULL));
         else
             TUTTI_TRY(tutti__pieces_add(pieces, &piece));
     }

@@ -41,5 +41,4 @@ train other -n 3 $part --zero 3 --resume part.0/checkpoints/step-00000002
 
 train shards $part --zero 3 --shards 2
 says shards "^zero 3 is 1 with shards: only the optimizer state is divided$"
-refused 2 "zero: with 3 each rank has its share of the weights, and ema needs all" "$TUTTI" train --model mlp --zero 3 --ema 0.9
-refused 2 "and histograms needs all" "$TUTTI" train --model mlp --zero 3 --tensorboard --histograms 1
+refused 2 "zero: with 3 each rank has its share of the weights, and histograms need all" "$TUTTI" train --model mlp --zero 3 --histograms 1 --tensorboard

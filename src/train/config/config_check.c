@@ -243,12 +243,10 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
         return tutti__fail(TUTTI_ERR_ARG,
                            "zero: with it each rank has its share of the mean gradients, and the "
                            "program's on_gradients needs all of them; use zero=0, or shards");
-    if (c->zero == 3 && c->shards == 0 && (c->ema > 0 || c->histograms))
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "zero: with 3 each rank has its share of the weights, and %s needs all of "
-            "them; use zero=2, or leave %s out",
-            c->ema > 0 ? "ema" : "histograms", c->ema > 0 ? "ema" : "histograms");
+    if (c->zero == 3 && c->shards == 0 && c->histograms)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "zero: with 3 each rank has its share of the weights, and histograms "
+                           "need all of them; use zero=2, or leave histograms out");
     if (c->ema == 1)
         return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
                                           "below 1, as 0.999, or 0 for none");

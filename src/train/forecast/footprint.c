@@ -407,7 +407,7 @@ static void note_parts(forecast *p)
     f->elements = tutti_module_count(s->module);
     f->parameters = parameters.most + buffers;
     f->gradients = gradients.most;
-    f->average = s->ema ? flat : 0;
+    f->average = s->ema ? s->ema->n * sizeof(float) : 0;
     f->communication = stage >= 2 ? group : group > flat ? group - flat : 0;
     f->optimizer = tutti_optim_state_bytes(s->optim);
     known = parameters.now + buffers + gradients.now + f->optimizer + f->average + f->communication;
