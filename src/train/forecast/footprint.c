@@ -343,7 +343,7 @@ static tutti_status open_session(forecast *p)
     TUTTI_TRY(tutti__group_plan(&s->group, s->size, p->layout->local_ranks));
     TUTTI_TRY(tutti__session_open_mesh(s));
     TUTTI_TRY(tutti__session_open_alone(s));
-    if (c->init[0]) /* loads them all, before there are shares */
+    if (c->init[0] && c->zero != 3) /* else tensor by tensor, when there are shares */
         TUTTI_TRY(need_all(s->module));
     p->plan = tutti__plan_of(c, tutti_dataset_describe(s->data.train).count,
                              tutti__session_shares(s), s->data.test != NULL, &p->at);
