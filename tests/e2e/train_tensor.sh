@@ -1,5 +1,5 @@
 # Tensor parallel runs of `tutti train`: the same samples and losses as with whole layers, what is refused, a killed rank.
-# timeout: 240
+# timeout: 420
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 common="--max-steps 6 --log-every 1 --threads 1 --epochs 1 --progress plain"
@@ -104,6 +104,41 @@ timeout 60 "$TUTTI" checkpoint verify all.2 >verify.out 2>&1 || { cat verify.out
 "$TUTTI" checkpoint export all.2 --out whole.safetensors >export.out 2>&1 || { cat export.out && fail "export"; }
 train whole.1 $gpt2 $still --init whole.safetensors
 same init.1 whole.1
+
+# Evaluated, predicted and sampled from by ranks that have parts of the model.
+near() { # FILE FILE: losses
+    paste <(field "$1" loss) <(field "$2" loss) | awk '{ d = $1 - $2; exit !(d < 2e-6 * $1 && d > -2e-6 * $1) }' || fail "losses $(field "$1" loss) and $(field "$2" loss)"
+}
+"$TUTTI" eval all.2 --json eval.1 >eval.out 2>&1 || { cat eval.out; fail "eval"; }
+for layout in "-n 2 --tensor 2" "-n 3 --zero 3" "-n 4 --tensor 2 --zero 3"; do
+    timeout 100 "$TUTTI" eval all.2 $layout --json eval.2 >eval.out 2>&1 || { cat eval.out; fail "eval $layout"; }
+    near eval.1 eval.2
+done
+"$TUTTI" eval vit.1 --json eval.1 >/dev/null
+"$TUTTI" predict vit.1 --out predict.1.csv >predict.out 2>&1 || { cat predict.out; fail "predict"; }
+for layout in "-n 2 --tensor 2" "-n 4 --tensor 2" "-n 3 --zero 3"; do
+    timeout 100 "$TUTTI" eval vit.1 $layout --json eval.2 >eval.out 2>&1 || { cat eval.out; fail "eval of vit $layout"; }
+    near eval.1 eval.2
+    timeout 100 "$TUTTI" predict vit.1 $layout --out predict.2.csv >predict.out 2>&1 || { cat predict.out; fail "predict $layout"; }
+    diff <(cut -d, -f1,2 predict.1.csv) <(cut -d, -f1,2 predict.2.csv) >/dev/null || fail "predictions with $layout"
+done
+refused 2 "--tensor 2 on 3 ranks: 3 is not a multiple of 2" "$TUTTI" eval all.2 -n 3 --tensor 2
+refused 2 "zero: 1 divides gradients and an optimizer's state, which are not needed here" "$TUTTI" eval all.2 -n 2 --zero 1
+printf 'First Citizen:\n' >prompt
+for run in all.2 llama.1; do
+    how="--prompt-file prompt -n 60 --temperature 0.7 --samples 2 --seed 5"
+    "$TUTTI" generate $run $how >text.1 || fail "generate from $run"
+    timeout 100 "$TUTTI" generate $run $how --tensor 2 >text.2 2>text.err || { cat text.err; fail "generate from $run by two ranks"; }
+    cmp text.1 text.2 || fail "another text of $run by two ranks"
+done
+timeout 100 "$TUTTI" generate all.2 --prompt - -n 60 --temperature 0.7 --samples 2 --seed 5 --tensor 4 <prompt >text.2 2>text.err || { cat text.err; fail "generate with a prompt of standard input"; }
+"$TUTTI" generate all.2 $how >text.1
+cmp text.1 text.2 || fail "another text by four ranks, with a prompt of standard input"
+timeout 100 "$TUTTI" run -n 2 "$TUTTI" generate all.2 $how --tensor 2 >text.2 2>text.err || { cat text.err; fail "generate under a launcher"; }
+grep -q 'First Citizen' text.2 || fail "no text under a launcher"
+refused 2 "--tensor 2 on 3 ranks: all of them divide the model" "$TUTTI" run -n 3 "$TUTTI" generate all.2 --tensor 2
+refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" generate all.2 --tensor 3
+refused 1 "there is no such file or folder" "$TUTTI" generate nothing --tensor 2
 
 refused 2 "comm_hook: the matrices that powersgd approximates are divided" "$TUTTI" train -n 4 --tensor 2 $gpt2 --comm-hook powersgd
 refused 2 "--tensor 3 on 4 ranks: 4 is not a multiple of 3; --tensor 1, 2 or 4" "$TUTTI" train -n 4 --tensor 3 $gpt2

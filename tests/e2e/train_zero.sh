@@ -50,7 +50,7 @@ for keys in "" "--init-only transformer.h.*" "--context 16" "--lora-rank 2" "--e
 done
 grep -q '^init: ' init.3.out || fail "nothing says what was read"
 [ "$(field init.0/summary.json ema_digest)" = "$(field init.3/summary.json ema_digest)" ] || fail "--init and ema with --zero 3"
-refused 2 "there is no such file or folder; expected a checkpoint" "$TUTTI" train -n 2 $gpt --zero 3 --init nothing
+refused 1 "there is no such file or folder; expected a checkpoint" "$TUTTI" train -n 2 $gpt --zero 3 --init nothing
 
 train shards $part --zero 3 --shards 2
 says shards "^zero 3 is 1 with shards: only the optimizer state is divided$"

@@ -28,7 +28,7 @@ static tutti_status open_together(tutti__train_run *run)
     if (run->resume.complete)
         return TUTTI_OK;
     TUTTI_TRY(tutti__session_open_ddp(s));
-    return tutti__run_load_pieces(run);
+    return tutti__fail_together(s->group, tutti__run_load_pieces(run));
 }
 
 /* If rank 0 cannot read, it ends the group, because the others wait for its state. */

@@ -348,7 +348,7 @@ tutti_status tutti__session_open_model(tutti__session *s)
     model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
-    if (s->config->tensor > 1 || s->config->tensor_parts > 0)
+    if (tutti_mesh_size(s->mesh, "tensor") > 1 || (s->mesh && s->config->tensor_parts > 0))
         TUTTI_TRY(divide_layers(s, device, &model_opts));
     TUTTI_TRY(pin(s));
     TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));
