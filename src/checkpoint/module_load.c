@@ -66,9 +66,9 @@ typedef struct plan {
     size_t prefix; /* length of the prefix of all names in the file */
     char added
         [64]; /* what they lack in front: the file holds the model without its head; "": nothing */
-    int64_t *source; /* index in the file of each tensor of the module; NONE */
-    size_t n, taken; /* tensors of the module; those that are loaded */
-    bool base;       /* the file has nothing of the module's adapters, whose values stay */
+    int64_t *source;     /* index in the file of each tensor of the module; NONE */
+    size_t n, taken;     /* tensors of the module; those that are loaded */
+    bool base;           /* the file has nothing of the module's adapters, whose values stay */
     bool keeps_adapters; /* whatever it has of them */
     bool whole;          /* tensors are read whole, of which ranks have pieces */
     tied_pair *tied;

@@ -200,7 +200,8 @@ static tutti_status add_all(tutti__zip_writer *zip, const char *prefix, contents
     TUTTI_TRY(add_text(zip, prefix, "version", "3\n"));
     /* A number of 40 digits that identifies the contents; equal contents give equal files. */
     snprintf(id, sizeof id, "%020llu%020llu",
-             (unsigned long long)tutti__hash64(c->pickle, c->pickle_bytes), (unsigned long long)c->n);
+             (unsigned long long)tutti__hash64(c->pickle, c->pickle_bytes),
+             (unsigned long long)c->n);
     TUTTI_TRY(add_text(zip, prefix, ".data/serialization_id", id));
     return tutti__zip_finish(zip);
 }

@@ -23,7 +23,8 @@ static const char HELP[] =
     "usage: tutti checkpoint show PATH [--digest] [--json]\n"
     "       tutti checkpoint verify PATH\n"
     "       tutti checkpoint export PATH [--out] OUT [--dtype TYPE] [--force]\n"
-    "       tutti checkpoint export PATH --hf DIR [--max-shard-size SIZE] [--dtype TYPE] [--force]\n"
+    "       tutti checkpoint export PATH --hf DIR [--max-shard-size SIZE] [--dtype TYPE] "
+    "[--force]\n"
     "       tutti checkpoint export PATH --adapter DIR [--force]\n"
     "\n"
     "PATH is a .safetensors file, the index of several (.safetensors.index.json), a PyTorch .pt "
@@ -53,11 +54,13 @@ static const char HELP[] =
     "  --force        replace files that exist\n"
     "  --hf DIR       write a folder for Hugging Face's transformers, of gpt2 or llama: "
     "DIR/model.safetensors,\n"
-    "                 config.json and the run's tokenizer; in several files with an index, if it is "
+    "                 config.json and the run's tokenizer; in several files with an index, if it "
+    "is "
     "larger than\n"
     "  --max-shard-size SIZE  bytes of one file, as in 512M (of 1024) or 5GB (of 1000, the "
     "default)\n"
-    "One tensor at a time is in memory. Low-rank adapters (LoRA) are merged into the weights, W + alpha / rank B A.\n"
+    "One tensor at a time is in memory. Low-rank adapters (LoRA) are merged into the weights, W + "
+    "alpha / rank B A.\n"
     "  --adapter DIR  write the adapters alone, and what was trained besides them, for Hugging "
     "Face's "
     "PEFT:\n"
@@ -377,10 +380,14 @@ static tutti_status read_size(const char *text, int64_t *bytes_p)
 
     if (!tutti__parse_size(text, n - (binary ? 2 : b), &of_1024))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "--max-shard-size is \"%.60s\", expected bytes, as in 5GB or 512M", text);
+                           "--max-shard-size is \"%.60s\", expected bytes, as in 5GB or 512M",
+                           text);
     *bytes_p = of_1024;
     for (size_t i = 0; b && !binary && i < n; i++)
-        step = strchr("Kk", text[i]) ? 1024 : strchr("Mm", text[i]) ? 1 << 20 : strchr("Gg", text[i]) ? 1 << 30 : step;
+        step = strchr("Kk", text[i])   ? 1024
+               : strchr("Mm", text[i]) ? 1 << 20
+               : strchr("Gg", text[i]) ? 1 << 30
+                                       : step;
     if (step > 1)
         *bytes_p = of_1024 / step * (step == 1024 ? 1000 : step == 1 << 20 ? 1000000 : 1000000000);
     return TUTTI_OK;
@@ -404,7 +411,7 @@ static tutti_status check_folder(const export_line *l, int n, const char *out)
 
 static tutti_status read_export(export_line *l, int argc, char **argv)
 {
-    static const char *const flags[] = {"--out",   "--dtype", "--hf",  "--max-shard-size",
+    static const char *const flags[] = {"--out",   "--dtype",   "--hf",  "--max-shard-size",
                                         "--force", "--adapter", "--help"};
     const char *out = NULL, *text;
     int n = 0;
@@ -475,15 +482,9 @@ static tutti_status check_free(const export_line *l, const char *flag, const cha
 static const char *const *files_of(const export_line *l)
 {
     static const char *const adapter[] = {"adapter_model.safetensors", "adapter_config.json", NULL};
-    static const char *const hf[] = {"model.safetensors",
-                                     TUTTI__WEIGHTS_INDEX,
-                                     "config.json",
-                                     "tokenizer.json",
-                                     "tokenizer_config.json",
-                                     "vocab.json",
-                                     "merges.txt",
-                                     "tokenizer.tiktoken",
-                                     NULL};
+    static const char *const hf[] = {"model.safetensors", TUTTI__WEIGHTS_INDEX,    "config.json",
+                                     "tokenizer.json",    "tokenizer_config.json", "vocab.json",
+                                     "merges.txt",        "tokenizer.tiktoken",    NULL};
 
     return l->hf ? hf : adapter;
 }

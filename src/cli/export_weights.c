@@ -183,8 +183,7 @@ static tutti_status write_part(const tutti__export *e, size_t first, size_t end,
         for (size_t i = first; i < end; i++)
             if (strcmp(e->sources[i].name, e->pairs[k].value) == 0)
                 pairs[n++] = e->pairs[k];
-    status =
-        tutti__safetensors_write_each(path, e->sources + first, end - first, pairs, n, &each);
+    status = tutti__safetensors_write_each(path, e->sources + first, end - first, pairs, n, &each);
     free(pairs);
     return status;
 }

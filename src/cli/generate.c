@@ -56,7 +56,8 @@ static const char HELP[] =
     "  --no-stop                goes on after an end of text\n"
     "  --stats                  tokens a second, on standard error\n"
     "  --weights KIND           ema or model, as in tutti eval\n"
-    "  --tensor T               T processes, among which each layer is divided, for a model that is "
+    "  --tensor T               T processes, among which each layer is divided, for a model that "
+    "is "
     "larger than one\n"
     "                           (gpt2, llama); the text is the same, up to the rounding of sums\n"
     "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --ffn-width, "
@@ -380,7 +381,7 @@ int tutti__cli_generate(int argc, char **argv)
     if (l.keys)
         status = read_line(&l, argc, argv);
     l.job.argv = l.keys;
-    code = status != TUTTI_OK   ? tutti__report_usage("tutti generate", status)
+    code = status != TUTTI_OK ? tutti__report_usage("tutti generate", status)
            : starts_ranks(&l) ? start_ranks(&l, argc, argv)
                               : work(&l);
     free(l.keys);

@@ -34,8 +34,8 @@ static void copy(const tutti__parameter_split *box, tutti_shape whole, size_t ea
     }
 }
 
-void tutti__box_pick(const tutti__parameter_split *box, tutti_shape whole, size_t each, size_t begin,
-                     size_t end, const char *from, char *piece)
+void tutti__box_pick(const tutti__parameter_split *box, tutti_shape whole, size_t each,
+                     size_t begin, size_t end, const char *from, char *piece)
 {
     copy(box, whole, each, begin, end, (char *)(uintptr_t)from, piece, false);
 }

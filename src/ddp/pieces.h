@@ -20,8 +20,8 @@ size_t tutti__box_count(const tutti__parameter_split *box, tutti_shape whole);
 /* Whether its elements are neighbours in the whole tensor, from element *first_p on. */
 bool tutti__box_is_one_run(const tutti__parameter_split *box, tutti_shape whole, size_t *first_p);
 /* Copies elements [begin,end) of the box, of `each` bytes, from their places in the whole tensor to `piece`, or (put) back. */
-void tutti__box_pick(const tutti__parameter_split *box, tutti_shape whole, size_t each, size_t begin,
-                     size_t end, const char *from, char *piece);
+void tutti__box_pick(const tutti__parameter_split *box, tutti_shape whole, size_t each,
+                     size_t begin, size_t end, const char *from, char *piece);
 void tutti__box_put(const tutti__parameter_split *box, tutti_shape whole, size_t each, size_t begin,
                     size_t end, char *to, const char *piece);
 

@@ -110,8 +110,8 @@ static int by_place(const void *a, const void *b)
 static bool is_alike(const record *a, const record *b)
 {
     return a->dtype == b->dtype && tutti_shape_equal(a->shape, b->shape) &&
-           a->box.dim == b->box.dim && a->box.parts == b->box.parts && a->box.count == b->box.count &&
-           a->box.units == b->box.units;
+           a->box.dim == b->box.dim && a->box.parts == b->box.parts &&
+           a->box.count == b->box.count && a->box.units == b->box.units;
 }
 
 static tutti_status differ(const record *a, const record *b)

@@ -341,7 +341,8 @@ tutti_tensor *tutti_parallel_dropout(tutti_module *m, tutti_tensor *x, float p)
     if (!has_rows(parallel) || width == 0)
         return tutti_dropout(x, p);
     tutti__peers_chunk(&parallel->peers,
-                       tutti_shape_count(parallel->whole) / parallel->whole.d[parallel->whole.n - 1],
+                       tutti_shape_count(parallel->whole) /
+                           parallel->whole.d[parallel->whole.n - 1],
                        parallel->peers.rank, &begin);
     return tutti__dropout_of_part(x, p, begin * width);
 }
@@ -433,15 +434,15 @@ static tutti_tensor *product_in_parts(const tutti__state *state, tutti_tensor *x
                                    .tokens = parallel->whole};
     int64_t begin;
 
-    layer.each = tutti__chunk(state->split.whole / state->split.parts, parallel->peers.parts, 1, 0,
-                              &begin);
+    layer.each =
+        tutti__chunk(state->split.whole / state->split.parts, parallel->peers.parts, 1, 0, &begin);
     return tutti__linear_in_parts(x, weight, bias, &layer);
 }
 
 tutti_tensor *tutti__parallel_product(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
 {
-    const bool in_out = weight && weight->parameter &&
-                        tutti__state_of(weight)->adaptable == TUTTI__IN_OUT;
+    const bool in_out =
+        weight && weight->parameter && tutti__state_of(weight)->adaptable == TUTTI__IN_OUT;
     tutti_tensor *(*product)(tutti_tensor *, tutti_tensor *, tutti_tensor *) =
         in_out ? tutti__projection_of : tutti_functional_linear;
     const tutti__state *state = divided(weight);

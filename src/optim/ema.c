@@ -89,8 +89,7 @@ static tutti_status copy_parameters(const tutti_ema *ema)
     span s;
 
     for (size_t i = 0; span_at(ema, i, at, &s); i++, at += s.n)
-        TUTTI_TRY(
-            tutti__copy(ema->cx->stream, s.average, s.parameters, s.n * sizeof *s.average));
+        TUTTI_TRY(tutti__copy(ema->cx->stream, s.average, s.parameters, s.n * sizeof *s.average));
     return TUTTI_OK;
 }
 

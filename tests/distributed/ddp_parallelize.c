@@ -103,8 +103,8 @@ static int64_t in_whole(const tutti__state *state, int64_t k)
     for (int i = dim + 1; i < shape.n; i++)
         inner *= shape.d[i];
     each = state->split.whole / state->split.parts;
-    chunk = (each + count * state->split.units - 1) / (count * state->split.units) *
-            state->split.units;
+    chunk =
+        (each + count * state->split.units - 1) / (count * state->split.units) * state->split.units;
     here = shape.d[dim] / state->split.parts;
     at = k / inner % shape.d[dim];
     part = at / here;
@@ -334,9 +334,9 @@ static void in_parts_the_bits_do_not_depend_on_the_number_of_ranks(void **state)
         if (all[i].lora && all[i].tokens)
             continue; /* refused */
         for (int n = 1; n <= 4; n *= 2)
-            if (tutti_run_ranks_as_threads(n, n == 1 ? computes_the_same_by_parts
-                                                     : computes_the_same_bits,
-                                           (void *)(uintptr_t)&all[i]) != 0)
+            if (tutti_run_ranks_as_threads(
+                    n, n == 1 ? computes_the_same_by_parts : computes_the_same_bits,
+                    (void *)(uintptr_t)&all[i]) != 0)
                 fail_msg("%s, row %zu, %d ranks", all[i].model, i, n);
     }
 }

@@ -36,7 +36,7 @@ typedef struct attributes {
 
 /* What forward keeps: g of the only chunk, or the gradients, for the loss's gradient 1. */
 typedef struct saved_gradients {
-    tutti_tensor **g; /* of each part of the classes */
+    tutti_tensor **g;           /* of each part of the classes */
     tutti_tensor *dx, *dw, *db; /* NULL: not wanted */
 } saved_gradients;
 

@@ -18,7 +18,8 @@ typedef struct tutti__logit_rows {
     const tutti__divided_classes *divided; /* NULL: this rank has all classes */
     const int64_t *label;                  /* of the first row */
     tutti_tensor *logits;
-    tutti_tensor **parts; /* if a rank's classes are several parts (peers->parts), in place of logits: each one's */
+    tutti_tensor **
+        parts; /* if a rank's classes are several parts (peers->parts), in place of logits: each one's */
     int64_t classes, in_job, rows;
     bool gradients; /* wanted in place of the logits */
     double divisor;

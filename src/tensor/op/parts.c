@@ -122,8 +122,8 @@ static bool is_contiguous(const tutti_tensor *t, const slice *s)
 
 static char *first_of(const tutti_tensor *t, const slice *s)
 {
-    return (char *)t->data + (size_t)(s->begin * (s->dim == 0 ? t->shape.d[1] : 1)) *
-                                 tutti_dtype_size(t->dtype);
+    return (char *)t->data +
+           (size_t)(s->begin * (s->dim == 0 ? t->shape.d[1] : 1)) * tutti_dtype_size(t->dtype);
 }
 
 /* Copies between columns s of t and `part`, contiguous. */
@@ -302,8 +302,8 @@ static tutti_status columns_gradients(const layer *l, tutti__part_sum *dx, tutti
         if (dw)
             TUTTI_TRY(weight_gradient(l, dw, &of_w, x, part));
         if (dx) {
-            sum = tutti__tensor_new(dy->cx, TUTTI_SHAPE(dy->shape.d[0], weight->shape.d[l->in_out ? 0 : 1]),
-                                    dy->dtype);
+            sum = tutti__tensor_new(
+                dy->cx, TUTTI_SHAPE(dy->shape.d[0], weight->shape.d[l->in_out ? 0 : 1]), dy->dtype);
             if (!sum)
                 return TUTTI_ERR_MEMORY;
             TUTTI_TRY(slice_of(weight, &of_w, &w));

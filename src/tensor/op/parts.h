@@ -16,8 +16,8 @@ enum { TUTTI__MOST_PARTS = 1024 }; /* of all ranks */
 typedef struct tutti__layer_in_parts {
     const tutti_peers *peers;
     bool rows, in_out;
-    int groups;    /* of columns: what is one behind the other in the outputs; 1 */
-    int64_t each;  /* features of a part of each group; the last one may have fewer */
+    int groups;         /* of columns: what is one behind the other in the outputs; 1 */
+    int64_t each;       /* features of a part of each group; the last one may have fewer */
     tutti_shape tokens; /* whose rows are divided; n 0: they are not */
 } tutti__layer_in_parts;
 

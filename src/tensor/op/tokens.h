@@ -31,9 +31,9 @@ typedef struct tutti__rows_division {
     const tutti_peers *peers;
     tutti_dtype dtype;
     int64_t rows, width, each; /* each: rows exchanged by a rank */
-    int64_t part;              /* rows of a part (tutti_peers.parts); the last ones may have fewer */
-    int64_t begin, own;        /* this rank's */
-    size_t bytes;              /* of a row */
+    int64_t part;       /* rows of a part (tutti_peers.parts); the last ones may have fewer */
+    int64_t begin, own; /* this rank's */
+    size_t bytes;       /* of a row */
 } tutti__rows_division;
 
 /* Of the rows of `whole`. */

@@ -64,8 +64,7 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         bool is_set;
         const char *name, *why;
     } rows[] = {
-        {c->tensor_parts > 0, "tensor_parts",
-         "divides layers of the same stage; leave it out"},
+        {c->tensor_parts > 0, "tensor_parts", "divides layers of the same stage; leave it out"},
         {c->tensor > 1, "tensor", "divides layers of the same stage; use tensor=1"},
         {c->zero > 1, "zero",
          "releases, with 2 and 3, what the next micro-batch needs; use zero=0 or 1"},

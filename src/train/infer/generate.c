@@ -123,8 +123,8 @@ static tutti_status load_weights(writer *w, const char *path)
     char text[2048];
 
     if (w->group)
-        TUTTI_TRY(tutti__module_load_pieces(m, w->group, path, &load, *lora != '\0', text,
-                                            sizeof text));
+        TUTTI_TRY(
+            tutti__module_load_pieces(m, w->group, path, &load, *lora != '\0', text, sizeof text));
     else
         TUTTI_TRY(tutti_module_load_with(m, path, &load, text, sizeof text));
     return *lora ? tutti_lora_load(m, lora) : TUTTI_OK;
@@ -388,7 +388,8 @@ static tutti_status share(writer *w, int64_t **tokens_p, size_t *n_p)
                        (int64_t)*n_p};
     tutti_status status = TUTTI_OK;
 
-    TUTTI_TRY(tutti_broadcast(w->group, TUTTI_BUF(&w->config, sizeof w->config, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(
+        tutti_broadcast(w->group, TUTTI_BUF(&w->config, sizeof w->config, TUTTI_U8), 0, NULL));
     TUTTI_TRY(
         tutti_broadcast(w->group, TUTTI_BUF(sizes, TUTTI__COUNT_OF(sizes), TUTTI_I64), 0, NULL));
     w->vocab = (size_t)sizes[0];
@@ -446,8 +447,8 @@ static tutti_status generate_together(writer *w, char path[4096], int64_t **toke
     }
     w->peers = tutti_group_peers(w->group);
     TUTTI_TRY(tutti__fail_together(w->group, check_group(w)));
-    TUTTI_TRY(tutti__fail_together(w->group, is_first(w) ? prepare(w, path, tokens_p, n_p)
-                                                         : TUTTI_OK));
+    TUTTI_TRY(
+        tutti__fail_together(w->group, is_first(w) ? prepare(w, path, tokens_p, n_p) : TUTTI_OK));
     TUTTI_TRY(share(w, tokens_p, n_p));
     TUTTI_TRY(tutti__fail_together(w->group, check_device(w)));
     TUTTI_TRY(tutti__fail_together(w->group, make_model(w)));

@@ -17,8 +17,9 @@ typedef struct tutti__generate {
     bool no_stop;          /* goes on after an end of text */
     bool stats;            /* tokens a second, on standard error */
     const char *tokenizer; /* its file; NULL: the run's */
-    int64_t tensor;        /* ranks among which each layer is divided: all of the environment's group; 0, 1: this process alone */
-    int argc;              /* keys of `tutti train`, as flags: they override the checkpoint's */
+    int64_t
+        tensor; /* ranks among which each layer is divided: all of the environment's group; 0, 1: this process alone */
+    int argc;   /* keys of `tutti train`, as flags: they override the checkpoint's */
     char *const *argv;
 } tutti__generate;
 

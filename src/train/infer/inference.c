@@ -81,10 +81,10 @@ static tutti_status load_parts(inference *in)
         TUTTI_TRY(tutti__session_open_ddp(s));
     TUTTI_TRY(
         tutti__fail_together(s->group, s->rank == 0 ? find_weights(in, average, &path) : TUTTI_OK));
-    return tutti__fail_together(
-        s->group, tutti__module_load_pieces(s->module, s->group, path, &load_opts,
-                                            in->config->lora_init[0] != '\0', in->weights,
-                                            sizeof in->weights));
+    return tutti__fail_together(s->group,
+                                tutti__module_load_pieces(s->module, s->group, path, &load_opts,
+                                                          in->config->lora_init[0] != '\0',
+                                                          in->weights, sizeof in->weights));
 }
 
 /* Sends rank 0's weights to all ranks, or what each has of them. */
@@ -196,10 +196,9 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
         got_outputs = TUTTI_BUF(in->got_outputs, n * size, TUTTI_F32);
         got_y = TUTTI_BUF(in->got_y, bytes * size, TUTTI_U8);
     }
-    TUTTI_TRY(tutti_gather(group, TUTTI_CONST_BUF(in->sent_outputs, n, TUTTI_F32),
-                           got_outputs, 0, NULL));
     TUTTI_TRY(
-        tutti_gather(group, TUTTI_CONST_BUF(in->sent_y, bytes, TUTTI_U8), got_y, 0, NULL));
+        tutti_gather(group, TUTTI_CONST_BUF(in->sent_outputs, n, TUTTI_F32), got_outputs, 0, NULL));
+    TUTTI_TRY(tutti_gather(group, TUTTI_CONST_BUF(in->sent_y, bytes, TUTTI_U8), got_y, 0, NULL));
     if (in->session.rank == 0)
         place_rows(in, round);
     return TUTTI_OK;

@@ -157,7 +157,8 @@ static void warn_of_tokens(const tutti__train_run *run)
 /* Whether ranks have pieces of the weights, which are loaded when they are divided, so that no rank ever has all of them. */
 static bool loads_pieces(const tutti__session *s)
 {
-    return s->config->zero == 3 && s->shards == 0 && tutti__session_data_size(s) > 1 && !s->pipeline;
+    return s->config->zero == 3 && s->shards == 0 && tutti__session_data_size(s) > 1 &&
+           !s->pipeline;
 }
 
 /* Collective, if ranks have pieces. */
