@@ -48,6 +48,16 @@ for model in ${*:-gpt2 resnet18}; do
     done
     row "$model" "1 batch" 2 --pipeline 2 --pipeline-schedule interleaved
     [ "$model" = gpt2 ] || row "$model" "1 batch" 4 --pipeline 4 --pipeline-schedule interleaved # gpt2 has 6 blocks here, not 8
+    for keys in "" --sequence-parallel; do # layers divided, with sums of two parts whatever their ranks
+        [ "$model" = gpt2 ] || continue
+        for ranks in 1 2; do
+            row "$model" "1 batch, 2 parts$keys" $ranks --tensor $ranks --tensor-parts 2 $keys
+        done
+        for zero in 0 1 2 3; do
+            row "$model" "2 batches, 2 parts$keys" 4 --tensor 2 --tensor-parts 2 --zero $zero $keys
+        done
+        row "$model" "2 batches, 2 parts$keys" 2 --tensor-parts 2 $keys
+    done
     for zero in 0 1 2; do # two pipelines
         row "$model" "2 batches" 4 --pipeline 2 --zero $zero
     done

@@ -144,6 +144,9 @@ TUTTI_API tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp);
 
 /* The group for operations and the scaler. Valid as long as the group; its calls are collective. */
 TUTTI_API tutti_peers tutti_group_peers(tutti_group *group);
+/* The same, whose sums are of `parts` parts in one binary tree, so that layers divided among them (tutti_module_parallelize) have the same
+ * bits on any number of ranks that divides it: tutti_peers.parts. */
+TUTTI_API tutti_peers tutti_group_peers_of_parts(tutti_group *group, int parts);
 /* tutti_module_parallelize among the ranks of a group, which is borrowed: of a tutti_mesh's dimension, say. All of them must get the same
  * samples, so DDP works on the group of the other dimension. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_parallelize(tutti_module *root, tutti_group *group,

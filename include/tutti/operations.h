@@ -383,7 +383,10 @@ typedef struct tutti_peers {
     /* This rank has failed and calls nothing any more: calls of the others fail with `why`. Of layers divided among ranks; NULL: the
      * others wait for as long as they do. */
     void (*abort)(void *self, tutti_status status, const char *why);
-    uint64_t reserved[2]; /* zero */
+    /* Layers divided among ranks: whatever the size, their sums are of so many parts, in one order, so that the bits do not depend on the
+     * size; a power of two, of which the size is a divisor. 0: of one part a rank, in rank order. Set by tutti_group_peers_of_parts. */
+    int parts;
+    uint64_t reserved[1]; /* zero */
 } tutti_peers;
 
 typedef struct tutti_batch_norm2d_args {

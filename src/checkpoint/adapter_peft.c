@@ -289,7 +289,7 @@ static tutti_status take(loading *l, size_t i, char wrong[1200])
     l->taken++;
     if (!l->values[i])
         return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(tutti__read_part(l->file, k, t, l->values[i]));
+    TUTTI_TRY(tutti__read_part(l->file, k, t, false, l->values[i]));
     n = (size_t)tutti_shape_count(t->shape);
     bad = tutti__find_nonfinite(l->values[i], TUTTI_F32, n);
     return bad == n ? TUTTI_OK

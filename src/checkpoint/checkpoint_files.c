@@ -56,7 +56,8 @@ tutti_status tutti__checkpoint_write_files(tutti__draft *draft,
         TUTTI_TRY(write_snapshot(draft, "model.safetensors", parts->model));
     if (parts->block) {
         TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));
-        TUTTI_TRY(tutti__optim_block_write(parts->block, parts->m, tutti__checkpoint_write, draft));
+        TUTTI_TRY(tutti__optim_block_write(parts->block, parts->m, parts->step,
+                                           tutti__checkpoint_write, draft));
     }
     return parts->ema ? write_snapshot(draft, "ema.safetensors", parts->ema) : TUTTI_OK;
 }

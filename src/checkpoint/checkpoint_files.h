@@ -16,7 +16,8 @@ typedef struct tutti__checkpoint_parts {
         *model; /* NULL: ranks write parts of it (part.h), and its digest is in state */
     const tutti__optim_block *block; /* NULL: without an optimizer, or parts */
     const tutti__snapshot *ema;      /* the averages and the model's buffers; NULL: none */
-    json_t *state;                   /* state.json, to which the digests are added */
+    uint64_t step;
+    json_t *state; /* state.json, to which the digests are added */
 } tutti__checkpoint_parts;
 
 /* Writes model.safetensors, optimizer.safetensors and ema.safetensors. */

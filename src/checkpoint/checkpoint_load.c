@@ -132,6 +132,8 @@ static tutti_status read_state(const tutti__checkpoint_call *p, const json_t *st
                            "checkpoint %s holds no state of an optimizer; pass optim NULL to load "
                            "only its weights",
                            folder);
+    if (p->optim)
+        TUTTI_TRY(tutti__parts_check_step(folder, "optimizer", state));
     if (p->optim && kind && strcmp(kind, p->optim->rule->name) != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "checkpoint %s is of the optimizer %s, and this one is %s; use the same "

@@ -184,6 +184,11 @@ static tutti_status finish(const tutti__checkpoint_call *p, tutti__copies *c, tu
     return status == TUTTI_OK ? TUTTI_OK : tutti__checkpoint_abandon(draft, status);
 }
 
+static uint64_t step_of(const tutti__checkpoint_call *p)
+{
+    return p->opts.position ? p->opts.position->step : tutti_ctx_step(p->m->cx);
+}
+
 static tutti_status write_alone(const tutti__checkpoint_call *p, tutti__copies *c,
                                 char target[TUTTI__CHECKPOINT_PATH])
 {
@@ -201,7 +206,7 @@ static tutti_status write_alone(const tutti__checkpoint_call *p, tutti__copies *
         return TUTTI_ERR_MEMORY;
     status = tutti__checkpoint_begin_at(draft, target);
     if (status == TUTTI_OK)
-        status = tutti__copies_write(c, draft, 0, none);
+        status = tutti__copies_write(c, draft, step_of(p), none);
     status = finish(p, c, draft, NULL, status);
     free(draft);
     return status;
@@ -211,7 +216,7 @@ static tutti_status write_alone(const tutti__checkpoint_call *p, tutti__copies *
 static tutti_status write_parts(const tutti__checkpoint_call *p, tutti__copies *c,
                                 tutti__shared_draft *shared)
 {
-    const uint64_t step = p->opts.position ? p->opts.position->step : tutti_ctx_step(p->m->cx);
+    const uint64_t step = step_of(p);
     uint64_t headers[TUTTI__COPIES] = {0};
     tutti_status status = copy(c);
 

@@ -204,7 +204,7 @@ tutti_status tutti__copies_digest(tutti__copies *c)
 
 /* ---- Files ----------------------------------------------------------------------------------------------------- */
 
-static tutti__checkpoint_parts files_of(const tutti__copies *c, json_t *state)
+static tutti__checkpoint_parts files_of(const tutti__copies *c, uint64_t step, json_t *state)
 {
     const bool *divided = c->divided;
 
@@ -213,6 +213,7 @@ static tutti__checkpoint_parts files_of(const tutti__copies *c, json_t *state)
         .model = divided[TUTTI__COPY_MODEL] ? NULL : &c->model,
         .block = c->optim && !divided[TUTTI__COPY_OPTIM] ? &c->block : NULL,
         .ema = c->average && !divided[TUTTI__COPY_EMA] ? &c->ema : NULL,
+        .step = step,
         .state = state};
 }
 
@@ -239,7 +240,7 @@ static tutti_status write_part(tutti__copies *c, tutti__copy_of k, tutti__draft 
 tutti_status tutti__copies_write(tutti__copies *c, tutti__draft *draft, uint64_t step,
                                  uint64_t headers[TUTTI__COPIES])
 {
-    const tutti__checkpoint_parts files = files_of(c, NULL);
+    const tutti__checkpoint_parts files = files_of(c, step, NULL);
 
     if (is_first(c))
         TUTTI_TRY(tutti__checkpoint_write_files(draft, &files));
@@ -252,7 +253,7 @@ tutti_status tutti__copies_write(tutti__copies *c, tutti__draft *draft, uint64_t
 tutti_status tutti__copies_finish(tutti__copies *c, tutti__draft *draft, uint64_t step,
                                   const uint64_t *headers, json_t *state)
 {
-    const tutti__checkpoint_parts files = files_of(c, state);
+    const tutti__checkpoint_parts files = files_of(c, step, state);
 
     for (int k = 0; k < TUTTI__COPIES; k++) {
         const size_t row = c->group ? (size_t)k * (size_t)tutti_group_size(c->group) : 0;

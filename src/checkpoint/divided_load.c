@@ -77,6 +77,8 @@ static tutti_status read_one(tutti__divided_source *s, const tutti__whole *w, bo
 {
     const tutti__safetensors *part;
 
+    if (s->read)
+        return s->read(s->arg, w->name, s->room);
     memset(s->room, 0, w->bytes);
     if (may_lack && !tutti__tensor_files_find(&s->file, w->name, &part))
         return TUTTI_OK;
@@ -104,7 +106,7 @@ static tutti_status read_all(tutti__divided_source *s, divided_reading *r, tutti
         const tutti__whole *w = &r->wholes.p[i];
         const bool reads = w->rank == r->mover.rank;
 
-        if (!is_asked(r, w->name))
+        if (!is_asked(r, w->name) || (s->has && !s->has(s->arg, w->name)))
             continue;
         if (reads && tutti__room_grow(&s->room, &s->room_bytes, w->bytes) != TUTTI_OK) {
             tutti_group_abort(s->group, "%s", tutti_last_error());
@@ -212,9 +214,8 @@ tutti_status tutti__divided_check(const tutti_module *m, const char *folder, con
     return status;
 }
 
-/* This rank's pieces, whose values are about to be replaced. */
-static tutti_status list_pieces(tutti__pieces *mine, const tutti_module *m,
-                                const tutti_ema *average)
+tutti_status tutti__divided_pieces(tutti__pieces *mine, const tutti_module *m,
+                                   const tutti_ema *average)
 {
     const struct tutti_root *root = m->root;
 
@@ -231,7 +232,7 @@ tutti_status tutti__divided_load(tutti_module *m, const tutti_ema *average, tutt
     tutti_status status = tutti__divided_open(&source, group, folder, stem, digest);
 
     if (status == TUTTI_OK)
-        status = tutti__group_agree(group, list_pieces(&mine, m, average));
+        status = tutti__group_agree(group, tutti__divided_pieces(&mine, m, average));
     if (status == TUTTI_OK)
         status = tutti__divided_read(&source, &mine, m->cx->stream, NULL, false, false);
     tutti__pieces_free(&mine);

@@ -13,6 +13,10 @@ typedef struct tutti__divided_source {
     bool *may;                /* by rank: whether it has */
     char *room;               /* of the largest tensor so far */
     size_t room_bytes;
+    /* In place of `file`: whether a whole tensor is read, the same on all ranks, and (on those that may) its elements; NULL: file. */
+    bool (*has)(const void *arg, const char *name);
+    tutti_status (*read)(const void *arg, const char *name, void *room);
+    const void *arg;
 } tutti__divided_source;
 
 /* Opens FOLDER/STEM.safetensors, or its parts, on rank 0 and on those that have the same folder there: digest is that of its state.json.
@@ -31,6 +35,9 @@ tutti_status tutti__divided_check(const tutti_module *m, const char *folder, con
                                   const char *expected);
 /* Makes *room_p, of *bytes_p, at least as large; what was in it is lost. */
 tutti_status tutti__room_grow(char **room_p, size_t *bytes_p, size_t bytes);
+/* This rank's pieces of the module, or of its averages, whose values are about to be replaced. */
+tutti_status tutti__divided_pieces(tutti__pieces *mine, const tutti_module *m,
+                                   const tutti_ema *average);
 /* Loads the model, or its averages, of the folder, whatever the layout. Collective. */
 tutti_status tutti__divided_load(tutti_module *m, const tutti_ema *average, tutti_group *group,
                                  const char *folder, const char *stem, const char *digest);

@@ -4,10 +4,11 @@
  * First matches every tensor of the module with one in the file, then reads all, then writes all. */
 #include "checkpoint/adapter.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/module_load.h"
 #include "checkpoint/read_part.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/weights.h"
-#include "ddp/pieces.h"
+#include "comm/comm.h"
 #include "nn/nn.h"
 #include <tutti/checkpoint.h>
 
@@ -66,9 +67,11 @@ typedef struct plan {
     size_t prefix; /* length of the prefix of all names in the file */
     char added
         [64]; /* what they lack in front: the file holds the model without its head; "": nothing */
-    int64_t *source; /* index in the file of each tensor of the module; NONE */
-    size_t n, taken; /* tensors of the module; those that are loaded */
-    bool base;       /* the file has nothing of the module's adapters, whose values stay */
+    int64_t *source;     /* index in the file of each tensor of the module; NONE */
+    size_t n, taken;     /* tensors of the module; those that are loaded */
+    bool base;           /* the file has nothing of the module's adapters, whose values stay */
+    bool keeps_adapters; /* whatever it has of them */
+    bool whole;          /* tensors are read whole, of which ranks have pieces */
     tied_pair *tied;
     size_t n_tied;
     name_list missing, unexpected, different, kept, converted, cut;
@@ -212,8 +215,10 @@ static void match(plan *p, size_t i)
     const tutti__state *names = t->parameter ? tutti__state_of(t) : NULL;
     const tutti__safetensors_entry *e;
 
-    p->source[i] = is_wanted(p, name) ? find_any(p, t, &names) : NONE;
-    if (p->source[i] == NONE && p->base && tutti__is_of_adapter(t))
+    p->source[i] = is_wanted(p, name) && !(p->keeps_adapters && tutti__is_of_adapter(t))
+                       ? find_any(p, t, &names)
+                       : NONE;
+    if (p->source[i] == NONE && (p->base || p->keeps_adapters) && tutti__is_of_adapter(t))
         return;
     if (p->source[i] == NONE) {
         list_add(&p->kept, "%s", name);
@@ -322,6 +327,14 @@ static void say_plan(const plan *p, char *said, size_t size)
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
+/* Of what is read of t. */
+static size_t bytes_of(const plan *p, const tutti_tensor *t)
+{
+    const tutti_shape shape = p->whole ? tutti__whole_shape(t) : t->shape;
+
+    return (size_t)tutti_shape_count(shape) * tutti_dtype_size(t->dtype);
+}
+
 /* Whether tensor k of the file has t's values, which are at `values`; into: room for as many. */
 static tutti_status check_same(const plan *p, const tutti_tensor *t, const char *name, size_t k,
                                const void *values, void *into)
@@ -330,8 +343,8 @@ static tutti_status check_same(const plan *p, const tutti_tensor *t, const char 
     const bool fits = tutti_shape_equal(e->shape, tutti__whole_shape(t));
 
     if (fits)
-        TUTTI_TRY(tutti__read_part(p->file, k, t, into));
-    if (fits && memcmp(values, into, tutti__tensor_bytes(t)) == 0)
+        TUTTI_TRY(tutti__read_part(p->file, k, t, p->whole, into));
+    if (fits && memcmp(values, into, bytes_of(p, t)) == 0)
         return TUTTI_OK;
     return tutti__fail(
         TUTTI_ERR_FORMAT,
@@ -350,7 +363,7 @@ static tutti_status check_tied(const plan *p, size_t i, const void *values)
 
     if (!names || !names->next_tied)
         return TUTTI_OK;
-    into = tutti__alloc(tutti__tensor_bytes(t));
+    into = tutti__alloc(bytes_of(p, t));
     if (!into)
         return TUTTI_ERR_MEMORY;
     for (; names && status == TUTTI_OK; names = names->next_tied) {
@@ -366,11 +379,11 @@ static tutti_status check_tied(const plan *p, size_t i, const void *values)
 static tutti_status read_one(const plan *p, size_t i, void *dst)
 {
     tutti_tensor *t = tutti_module_state(p->m, i);
-    const size_t n = (size_t)tutti_shape_count(tutti_tensor_shape(t));
     const tutti_dtype dtype = tutti_tensor_dtype(t);
+    const size_t n = bytes_of(p, t) / tutti_dtype_size(dtype);
     size_t bad;
 
-    TUTTI_TRY(tutti__read_part(p->file, (size_t)p->source[i], t, dst));
+    TUTTI_TRY(tutti__read_part(p->file, (size_t)p->source[i], t, p->whole, dst));
     TUTTI_TRY(check_tied(p, i, dst));
     bad = p->opts->finite ? tutti__find_nonfinite(dst, dtype, n) : n;
     if (bad == n)
@@ -404,18 +417,18 @@ static tutti_status carry_out(const plan *p)
     return status;
 }
 
+static tutti_status open_plan(plan *p, const char *path)
+{
+    TUTTI_TRY(tutti__weights_open(&p->file, path));
+    TUTTI_TRY(make_plan(p));
+    return check_plan(p);
+}
+
 /* into NULL: the module itself. */
 static tutti_status load(plan *p, const char *path, const tutti__snapshot *into)
 {
-    tutti_status status;
-
-    TUTTI_TRY(tutti__weights_open(&p->file, path));
-    status = make_plan(p);
-    if (status == TUTTI_OK)
-        status = check_plan(p);
-    if (status == TUTTI_OK)
-        status = into ? read_all(p, into) : carry_out(p);
-    return status;
+    TUTTI_TRY(open_plan(p, path));
+    return into ? read_all(p, into) : carry_out(p);
 }
 
 static const tutti_load_opts whole = {.only = NULL};
@@ -471,6 +484,89 @@ tutti_status tutti__snapshot_read(tutti__snapshot *s, tutti_module *m, const cha
         status = tutti__fail(TUTTI_ERR_FORMAT, "%s holds %zu of the model's %zu tensors", path,
                              p->taken, p->n);
     plan_free(p);
+    return status;
+}
+
+/* ---- A module of which ranks have pieces ---------------------------------------------------------------------- */
+
+/* By the number of a tensor in the module's state: whether rank 0 reads it. */
+typedef struct reading {
+    const plan *p; /* made on rank 0 only */
+    uint8_t *taken;
+} reading;
+
+static size_t index_of(const reading *r, const char *name)
+{
+    size_t i = 0;
+
+    while (i < r->p->n && strcmp(tutti_module_state(r->p->m, i)->name, name) != 0)
+        i++;
+    return i;
+}
+
+static bool is_taken(const void *arg, const char *name)
+{
+    const reading *r = arg;
+    const size_t i = index_of(r, name);
+
+    return i < r->p->n && r->taken[i];
+}
+
+static tutti_status read_whole(const void *arg, const char *name, void *room)
+{
+    const reading *r = arg;
+
+    return read_one(r->p, index_of(r, name), room);
+}
+
+static tutti_status read_pieces(plan *p, tutti_group *group)
+{
+    const size_t size = (size_t)tutti_group_size(group);
+    bool *may = tutti__alloc(size * sizeof *may);
+    reading r = {p, tutti__alloc(p->n + 1)};
+    tutti__divided_source source = {
+        .group = group, .may = may, .has = is_taken, .read = read_whole, .arg = &r};
+    tutti__pieces mine = {.n = 0};
+    tutti_status status = may && r.taken ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    for (size_t i = 0; status == TUTTI_OK && p->source && i < p->n; i++)
+        r.taken[i] = p->source[i] != NONE;
+    if (status == TUTTI_OK) {
+        may[0] = true;
+        status = tutti__divided_pieces(&mine, p->m, NULL);
+    }
+    status = tutti__group_agree(group, status);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(group, TUTTI_BUF(r.taken, p->n, TUTTI_U8), 0, NULL);
+    if (status == TUTTI_OK)
+        status = tutti__divided_read(&source, &mine, p->m->cx->stream, NULL, false, false);
+    tutti__pieces_free(&mine);
+    free(r.taken);
+    tutti__divided_close(&source);
+    return status;
+}
+
+tutti_status tutti__module_load_pieces(tutti_module *m, tutti_group *group, const char *path,
+                                       const tutti_load_opts *opts, bool keeps_adapters, char *said,
+                                       size_t size)
+{
+    const bool first = tutti_group_rank(group) == 0;
+    plan *p = plan_new(m, opts);
+    tutti_status status = p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (p) {
+        p->whole = true;
+        p->keeps_adapters = keeps_adapters;
+    }
+    if (p && first)
+        status = open_plan(p, path);
+    status = tutti__group_agree(group, status);
+    if (status == TUTTI_OK)
+        status = read_pieces(p, group);
+    if (status == TUTTI_OK && first)
+        say_plan(p, said, size);
+    if (p)
+        plan_free(p);
     return status;
 }
 

@@ -7,7 +7,8 @@
 static tutti_status write(const char *path, const tutti__snapshot *s)
 {
     if (tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth"))
-        return tutti__pytorch_write(path, s->sources, s->n, s->notes.pairs + 1, s->notes.n_tied);
+        return tutti__pytorch_write(path, s->sources, s->n, s->notes.pairs + 1, s->notes.n_tied,
+                                    NULL);
     return tutti__safetensors_write(path, s->sources, s->n, s->notes.pairs, s->notes.n);
 }
 

@@ -174,16 +174,18 @@ static void list_states(const tutti__optim_block *block, char text[160])
 }
 
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
-                                      tutti__put *put, void *user)
+                                      uint64_t step, tutti__put *put, void *user)
 {
     const size_t n = (block->n_states + 1) * block->n_parameters;
     tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
-    char *names = tutti__alloc((n + 1) * NAME_BYTES), states[160];
-    const tutti__safetensors_pair pairs[] = {{"format", "pt"}, {"states", states}};
+    char *names = tutti__alloc((n + 1) * NAME_BYTES), states[160], number[24];
+    const tutti__safetensors_pair pairs[] = {
+        {"format", "pt"}, {"step", number}, {"states", states}};
     tutti_status status = TUTTI_ERR_MEMORY;
 
     if (sources && names) {
         list_states(block, states);
+        snprintf(number, sizeof number, "%llu", (unsigned long long)step);
         status = tutti__safetensors_put(put, user, sources, describe(block, m, sources, names),
                                         pairs, TUTTI__COUNT_OF(pairs));
     }

@@ -40,7 +40,7 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
                                     const tutti_module *m);
 /* Writes the contents of its file by put(user, ...). */
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
-                                      tutti__put *put, void *user);
+                                      uint64_t step, tutti__put *put, void *user);
 /* Makes the block from FOLDER's optimizer.safetensors, or its parts; the state of a parameter that had no updates, and is not in the file, is zeros. FORMAT if that is not of
  * this module, or a digest does not match. */
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,

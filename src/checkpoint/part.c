@@ -117,7 +117,7 @@ tutti_status tutti__part_digest(const tutti__part *part, tutti__mover *mover, ch
 
         copied.held[i] = (tutti__held){w->rank, 0, 0, (size_t)tutti_shape_count(w->shape)};
         copied.p[i] = *w;
-        copied.p[i].box = (tutti__tensor_box){.count = 0};
+        copied.p[i].box = (tutti__parameter_split){.count = 0};
         copied.p[i].first = i;
         copied.p[i].n = 1;
     }

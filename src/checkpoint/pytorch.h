@@ -31,8 +31,9 @@ const char *tutti__pytorch_key(const tutti__pytorch *file);
 tutti_status tutti__pytorch_read(const tutti__pytorch *file, size_t i, void *dst);
 
 /* Writes a state_dict atomically, in the format that torch.load(weights_only=True) of PyTorch 1.6 and later reads. tied: further names
- * of tensors (keys), and the sources' names (values), whose storage they have. */
+ * of tensors (keys), and the sources' names (values), whose storage they have. fetch NULL: the sources have their elements. */
 tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_source *sources,
-                                  size_t n, const tutti__safetensors_pair *tied, size_t n_tied);
+                                  size_t n, const tutti__safetensors_pair *tied, size_t n_tied,
+                                  const tutti__fetch *fetch);
 
 #endif

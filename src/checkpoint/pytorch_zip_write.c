@@ -169,28 +169,39 @@ static tutti_status add_text(tutti__zip_writer *zip, const char *prefix, const c
     return add(zip, prefix, name, text, strlen(text));
 }
 
+typedef struct contents {
+    const tutti__safetensors_source *sources;
+    size_t n;
+    const tutti__fetch *fetch;
+    void *room;
+    char *pickle;
+    size_t pickle_bytes;
+} contents;
+
 /* The entries in PyTorch's order. */
-static tutti_status add_all(tutti__zip_writer *zip, const char *prefix,
-                            const tutti__safetensors_source *sources, size_t n, const char *pickle,
-                            size_t pickle_bytes)
+static tutti_status add_all(tutti__zip_writer *zip, const char *prefix, contents *c)
 {
     char name[64], id[48];
+    const void *p;
 
-    TUTTI_TRY(add(zip, prefix, "data.pkl", pickle, pickle_bytes));
+    TUTTI_TRY(add(zip, prefix, "data.pkl", c->pickle, c->pickle_bytes));
+
     TUTTI_TRY(add_text(zip, prefix, ".format_version", "1"));
     TUTTI_TRY(add_text(zip, prefix, ".storage_alignment", "64"));
     TUTTI_TRY(add_text(zip, prefix, "byteorder", "little"));
-    for (size_t i = 0; i < n; i++) {
-        const tutti_array *array = &sources[i].array;
+    for (size_t i = 0; i < c->n; i++) {
+        const tutti_array *array = &c->sources[i].array;
 
         snprintf(name, sizeof name, "data/%zu", i);
-        TUTTI_TRY(add(zip, prefix, name, array->p,
+        TUTTI_TRY(tutti__fetch_array(c->fetch, c->sources, c->n, i, &c->room, &p));
+        TUTTI_TRY(add(zip, prefix, name, p,
                       (size_t)tutti_shape_count(array->shape) * tutti_dtype_size(array->dtype)));
     }
     TUTTI_TRY(add_text(zip, prefix, "version", "3\n"));
     /* A number of 40 digits that identifies the contents; equal contents give equal files. */
     snprintf(id, sizeof id, "%020llu%020llu",
-             (unsigned long long)tutti__hash64(pickle, pickle_bytes), (unsigned long long)n);
+             (unsigned long long)tutti__hash64(c->pickle, c->pickle_bytes),
+             (unsigned long long)c->n);
     TUTTI_TRY(add_text(zip, prefix, ".data/serialization_id", id));
     return tutti__zip_finish(zip);
 }
@@ -208,27 +219,29 @@ static tutti_status check_types(const char *path, const tutti__safetensors_sourc
 }
 
 tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_source *sources,
-                                  size_t n, const tutti__safetensors_pair *tied, size_t n_tied)
+                                  size_t n, const tutti__safetensors_pair *tied, size_t n_tied,
+                                  const tutti__fetch *fetch)
 {
-    char prefix[PREFIX_BYTES], *pickle = NULL;
+    contents c = {.sources = sources, .n = n, .fetch = fetch};
+    char prefix[PREFIX_BYTES];
     tutti__zip_writer *zip = NULL;
     tutti__replacement file;
-    size_t bytes = 0;
     tutti_status status;
 
     make_prefix(path, prefix);
     status = check_types(path, sources, n);
     if (status == TUTTI_OK)
-        status = make_pickle(sources, n, tied, n_tied, &pickle, &bytes);
+        status = make_pickle(sources, n, tied, n_tied, &c.pickle, &c.pickle_bytes);
     if (status == TUTTI_OK)
         status = tutti__replace_begin(&file, path);
     if (status == TUTTI_OK) {
         status = tutti__zip_writer_new(&zip, file.fd, file.temporary, 0);
         if (status == TUTTI_OK)
-            status = add_all(zip, prefix, sources, n, pickle, bytes);
+            status = add_all(zip, prefix, &c);
         status = tutti__replace_end(&file, status, true);
     }
     tutti__zip_writer_free(zip);
-    free(pickle);
+    free(c.room);
+    free(c.pickle);
     return status;
 }

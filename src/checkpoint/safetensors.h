@@ -72,8 +72,20 @@ typedef tutti_status tutti__put(void *user, const void *p, size_t bytes);
 tutti_status tutti__safetensors_put(tutti__put *put, void *user,
                                     const tutti__safetensors_source *sources, size_t n,
                                     const tutti__safetensors_pair *metadata, size_t n_metadata);
+/* Arrays that come into memory one by one, when they are written: get() writes the elements of source i to room. */
+typedef struct tutti__fetch {
+    tutti_status (*get)(void *arg, size_t i, void *room);
+    void *arg;
+} tutti__fetch;
+/* The arrays' elements: those of the sources, or if `fetch` is not NULL, what it gets, in *room_p, memory for the largest; free() it. */
+tutti_status tutti__fetch_array(const tutti__fetch *fetch, const tutti__safetensors_source *sources,
+                                size_t n, size_t i, void **room_p, const void **elements_p);
 /* Writes path through a temporary file, fsync, rename and fsync of the folder, so that a failure leaves the old file; with
- * the metadata and a digest of each array. */
+ * the metadata and a digest of each array. fetch NULL: the sources have their elements. */
+tutti_status tutti__safetensors_write_each(const char *path,
+                                           const tutti__safetensors_source *sources, size_t n,
+                                           const tutti__safetensors_pair *metadata,
+                                           size_t n_metadata, const tutti__fetch *fetch);
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
                                       size_t n, const tutti__safetensors_pair *metadata,
                                       size_t n_metadata);

@@ -202,6 +202,31 @@ bool tutti__tensor_files_path(const char *folder, const char *stem, char path[40
     return false;
 }
 
+static tutti_status of_other_step(const char *path, json_int_t step, json_int_t now)
+{
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s is of step %lld, and state.json beside it of step %lld: expected the "
+                       "files of one checkpoint",
+                       path, (long long)step, (long long)now);
+}
+
+/* One file, if it says its step; one that cannot be read is reported by what reads its tensors. */
+static tutti_status check_step_of_file(const char *path, json_int_t now)
+{
+    tutti__safetensors *file = NULL;
+    const char *text;
+    int64_t step;
+    tutti_status status = TUTTI_OK;
+
+    if (tutti__safetensors_open(&file, path) != TUTTI_OK)
+        return TUTTI_OK;
+    text = tutti__safetensors_metadata(file, "step");
+    if (text && (!tutti__parse_int64(text, &step) || step != now))
+        status = of_other_step(path, tutti__parse_int64(text, &step) ? step : -1, now);
+    tutti__safetensors_close(file);
+    return status;
+}
+
 tutti_status tutti__parts_check_step(const char *folder, const char *stem, const json_t *state)
 {
     const json_int_t now = json_integer_value(json_object_get(state, "step"));
@@ -210,8 +235,10 @@ tutti_status tutti__parts_check_step(const char *folder, const char *stem, const
     char path[4096];
     json_t *json;
 
-    if (!tutti__tensor_files_path(folder, stem, path) || !tutti__ends_in(path, ".json"))
+    if (!tutti__tensor_files_path(folder, stem, path))
         return TUTTI_OK;
+    if (!tutti__ends_in(path, ".json"))
+        return check_step_of_file(path, now);
     json = tutti__json_read(path, JSON_REJECT_DUPLICATES, NULL);
     metadata = json_object_get(json, "metadata");
     step = json_object_get(metadata, "step");
@@ -221,10 +248,7 @@ tutti_status tutti__parts_check_step(const char *folder, const char *stem, const
                              "\", the digests of the files that were written with it",
                              path);
     else if (json && (!json_is_integer(step) || json_integer_value(step) != now))
-        status = tutti__fail(TUTTI_ERR_FORMAT,
-                             "%s is of step %lld, and state.json beside it of step %lld: expected "
-                             "the files of one checkpoint",
-                             path, (long long)json_integer_value(step), (long long)now);
+        status = of_other_step(path, json_integer_value(step), now);
     json_decref(json);
     return status; /* one that cannot be read is reported by what opens it */
 }

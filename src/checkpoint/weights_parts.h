@@ -25,8 +25,8 @@ bool tutti__is_part_name(const char *name, const char *stem);
 /* FOLDER/STEM.safetensors, or if there is none but its index: that. False: neither. */
 bool tutti__tensor_files_path(const char *folder, const char *stem, char path[4096]);
 
-/* Of a checkpoint, whose index is Tutti's: FORMAT if FOLDER has an index of STEM, and it has no digests of the files, or is of another
- * step than state.json. */
+/* Of a checkpoint, whose index is Tutti's: FORMAT if FOLDER has an index of STEM, and it has no digests of the files, or it, or the one
+ * file of STEM, says another step than state.json. */
 tutti_status tutti__parts_check_step(const char *folder, const char *stem, const json_t *state);
 
 /* The tensors of a file, or of an index and its files. Starts as {0}; closed after a failure too. */

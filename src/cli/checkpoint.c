@@ -2,14 +2,14 @@
 #include "base/flag.h"
 #include "base/terminal.h"
 #include "checkpoint/adapter.h"
-#include "checkpoint/convert.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/output.h"
-#include "checkpoint/pytorch.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
+#include "checkpoint/weights_parts.h"
 #include "cli/export_hf.h"
+#include "cli/export_weights.h"
 #include "train/output/counter.h"
 #include "tensor/tensor.h"
 
@@ -23,7 +23,8 @@ static const char HELP[] =
     "usage: tutti checkpoint show PATH [--digest] [--json]\n"
     "       tutti checkpoint verify PATH\n"
     "       tutti checkpoint export PATH [--out] OUT [--dtype TYPE] [--force]\n"
-    "       tutti checkpoint export PATH --hf DIR [--dtype TYPE] [--force]\n"
+    "       tutti checkpoint export PATH --hf DIR [--max-shard-size SIZE] [--dtype TYPE] "
+    "[--force]\n"
     "       tutti checkpoint export PATH --adapter DIR [--force]\n"
     "\n"
     "PATH is a .safetensors file, the index of several (.safetensors.index.json), a PyTorch .pt "
@@ -53,8 +54,13 @@ static const char HELP[] =
     "  --force        replace files that exist\n"
     "  --hf DIR       write a folder for Hugging Face's transformers, of gpt2 or llama: "
     "DIR/model.safetensors,\n"
-    "                 config.json and the run's tokenizer\n"
-    "Low-rank adapters (LoRA) are merged into the weights, W + alpha / rank B A.\n"
+    "                 config.json and the run's tokenizer; in several files with an index, if it "
+    "is "
+    "larger than\n"
+    "  --max-shard-size SIZE  bytes of one file, as in 512M (of 1024) or 5GB (of 1000, the "
+    "default)\n"
+    "One tensor at a time is in memory. Low-rank adapters (LoRA) are merged into the weights, W + "
+    "alpha / rank B A.\n"
     "  --adapter DIR  write the adapters alone, and what was trained besides them, for Hugging "
     "Face's "
     "PEFT:\n"
@@ -296,125 +302,11 @@ static int run_verify(int argc, char **argv)
 typedef struct export_line {
     const char *paths[2]; /* the second: of --adapter and --hf, a folder */
     int dtype;            /* -1: unchanged */
+    int64_t most;         /* bytes of a file of --hf; 0: not given */
     bool force, adapter, hf;
 } export_line;
 
-static bool is_pytorch(const char *path)
-{
-    return tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth");
-}
-
-/* What is written; free() all of it. */
-typedef struct exported {
-    tutti__safetensors_source *sources;
-    size_t n;
-    tutti__safetensors_pair *pairs; /* {"format", "pt"}, and further names of tensors */
-    size_t n_pairs;
-    char *memory;              /* of the tensors */
-    tutti__adapters *adapters; /* which are merged; NULL: none */
-} exported;
-
-/* Room for all names of the file; those that it only refers to. */
-static tutti_status begin_export(const tutti__weights *file, exported *e)
-{
-    const size_t n = tutti__weights_count(file);
-    const char *to;
-
-    while (tutti__weights_tied(file, e->n_pairs, &to))
-        e->n_pairs++;
-    e->sources = tutti__alloc((n + 1) * sizeof *e->sources);
-    e->pairs = tutti__alloc((1 + e->n_pairs + n) * sizeof *e->pairs);
-    if (!e->sources || !e->pairs)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < e->n_pairs; i++) {
-        e->pairs[1 + i].key = tutti__weights_tied(file, i, &to);
-        e->pairs[1 + i].value = to;
-    }
-    e->pairs[0] = (tutti__safetensors_pair){"format", "pt"};
-    e->n_pairs++;
-    return TUTTI_OK;
-}
-
-/* Lists the file's tensors; *bytes_p: of all, 64-byte aligned. */
-static tutti_status list_all(const tutti__weights *file, int wanted, exported *to, size_t *bytes_p)
-{
-    *bytes_p = 0;
-    for (size_t i = 0; i < tutti__weights_count(file); i++) {
-        const size_t first = tutti__weights_first(file, i);
-        const tutti__safetensors_entry *e = tutti__weights_at(file, i);
-        tutti_dtype dtype =
-            wanted >= 0 && tutti__is_real(e->dtype) ? (tutti_dtype)wanted : e->dtype;
-
-        if (tutti__adapters_hold(to->adapters, i))
-            continue;
-        if (!e->readable)
-            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                               "%s: tensor \"%.100s\" is %s, which is not "
-                               "written in this version",
-                               tutti__weights_path(file), e->name, e->dtype_text);
-        if (!tutti__is_utf8(e->name))
-            return tutti__fail(TUTTI_ERR_FORMAT,
-                               "%s: the name of tensor \"%.100s\" is not UTF-8, as names in "
-                               "PyTorch and safetensors are",
-                               tutti__weights_path(file), e->name);
-        if (first != i) {
-            to->pairs[to->n_pairs++] =
-                (tutti__safetensors_pair){e->name, tutti__weights_at(file, first)->name};
-            continue;
-        }
-        to->sources[to->n++] = (tutti__safetensors_source){e->name, {NULL, e->shape, dtype}};
-        *bytes_p += ((size_t)tutti_shape_count(e->shape) * tutti_dtype_size(dtype) + 63) / 64 * 64;
-    }
-    return TUTTI_OK;
-}
-
-/* Tensor i of the file in this dtype, with its adapter. */
-static tutti_status read_one(const tutti__weights *file, const exported *to, size_t i,
-                             const tutti_array *a, void *dst)
-{
-    const size_t n = (size_t)tutti_shape_count(a->shape);
-    float *values;
-    tutti_status status;
-
-    if (!tutti__adapters_change(to->adapters, i))
-        return tutti__weights_read_as(file, i, a->dtype, dst);
-    values = tutti__alloc(n * sizeof *values);
-    if (!values)
-        return TUTTI_ERR_MEMORY;
-    status = tutti__weights_read_as(file, i, TUTTI_F32, values);
-    if (status == TUTTI_OK)
-        status = tutti__adapters_merge(to->adapters, i, values);
-    if (status == TUTTI_OK)
-        tutti__convert(dst, a->dtype, values, TUTTI_F32, n);
-    free(values);
-    return status;
-}
-
-static tutti_status read_all(const tutti__weights *file, int wanted, const tutti__tick *tick,
-                             exported *to)
-{
-    size_t bytes, k = 0;
-    char *next;
-
-    TUTTI_TRY(begin_export(file, to));
-    TUTTI_TRY(list_all(file, wanted, to, &bytes));
-    next = to->memory = tutti__alloc(bytes);
-    if (!next)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; k < to->n; i++) {
-        tutti_array *a = &to->sources[k].array;
-
-        if (strcmp(tutti__weights_at(file, i)->name, to->sources[k].name) != 0)
-            continue;
-        TUTTI_TRY(tutti__tick_call(tick, k++, to->n));
-        TUTTI_TRY(read_one(file, to, i, a, next));
-        a->p = next;
-        next += ((size_t)tutti_shape_count(a->shape) * tutti_dtype_size(a->dtype) + 63) / 64 * 64;
-    }
-    return tutti__tick_call(tick, to->n, to->n);
-}
-
-static tutti_status export_adapters(const export_line *l, const exported *e, size_t *n_p)
+static tutti_status export_adapters(const export_line *l, const tutti__export *e, size_t *n_p)
 {
     if (!e->adapters)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -424,18 +316,8 @@ static tutti_status export_adapters(const export_line *l, const exported *e, siz
     return tutti__adapters_save(e->adapters, l->paths[1], n_p);
 }
 
-static tutti_status write_weights(const export_line *l, const exported *e)
-{
-    char path[4200];
-
-    if (is_pytorch(l->paths[1]) && !l->hf)
-        return tutti__pytorch_write(l->paths[1], e->sources, e->n, e->pairs + 1, e->n_pairs - 1);
-    snprintf(path, sizeof path, "%.4000s%s", l->paths[1], l->hf ? "/model.safetensors" : "");
-    return tutti__safetensors_write(path, e->sources, e->n, e->pairs, e->n_pairs);
-}
-
 /* config.json is last: a folder that has it is complete. */
-static tutti_status write_hf(const export_line *l, const tutti__weights *file, const exported *e)
+static tutti_status write_hf(const export_line *l, const tutti__export *e)
 {
     tutti__weights_place place;
     char path[4200], *text = NULL;
@@ -443,10 +325,10 @@ static tutti_status write_hf(const export_line *l, const tutti__weights *file, c
 
     snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);
     TUTTI_TRY(tutti__weights_find(&place, l->paths[0]));
-    TUTTI_TRY(tutti__export_hf_config(&text, file, &place));
+    TUTTI_TRY(tutti__export_hf_config(&text, e->file, &place));
     status = tutti__make_dirs(l->paths[1]);
     if (status == TUTTI_OK)
-        status = write_weights(l, e);
+        status = tutti__export_parts(e, l->paths[1], l->most);
     if (status == TUTTI_OK)
         status = tutti__export_hf_tokenizer(&place, text, l->paths[1]);
     if (status == TUTTI_OK)
@@ -457,28 +339,20 @@ static tutti_status write_hf(const export_line *l, const tutti__weights *file, c
 
 static tutti_status export(const export_line *l, const tutti__tick *tick, size_t *n_p)
 {
-    exported e = {.n = 0};
-    tutti__weights *file;
-    tutti_status status;
+    tutti__export e;
+    tutti_status status = tutti__export_open(&e, l->paths[0], l->dtype, tick);
 
-    TUTTI_TRY(tutti__weights_open(&file, l->paths[0]));
-    status = tutti__adapters_open(&e.adapters, file);
-    if (status == TUTTI_OK && l->adapter) {
+    if (status == TUTTI_OK && l->adapter)
         status = export_adapters(l, &e, n_p);
-        tutti__adapters_close(e.adapters);
-        tutti__weights_close(file);
-        return status;
+    else if (status == TUTTI_OK) {
+        status = tutti__export_list(&e);
+        *n_p = e.n;
+        if (status == TUTTI_OK)
+            status = l->hf ? write_hf(l, &e) : tutti__export_file(&e, l->paths[1]);
+        if (status == TUTTI_OK)
+            status = tutti__tick_call(tick, e.n, e.n);
     }
-    if (status == TUTTI_OK)
-        status = read_all(file, l->dtype, tick, &e);
-    if (status == TUTTI_OK)
-        status = l->hf ? write_hf(l, file, &e) : write_weights(l, &e);
-    *n_p = e.n;
-    tutti__adapters_close(e.adapters);
-    free(e.memory);
-    free(e.sources);
-    free(e.pairs);
-    tutti__weights_close(file);
+    tutti__export_close(&e);
     return status;
 }
 
@@ -493,6 +367,30 @@ static tutti_status read_dtype(const char *text, int *dtype_p)
             return TUTTI_OK;
         }
     return tutti__fail_choice("--dtype", text, names, TUTTI__COUNT_OF(names));
+}
+
+#define DEFAULT_MOST ((int64_t)5000000000) /* as transformers' save_pretrained */
+
+/* "5GB" of 1000, as transformers reads it; "5G" and "5GiB" of 1024. */
+static tutti_status read_size(const char *text, int64_t *bytes_p)
+{
+    const size_t n = strlen(text);
+    const bool b = tutti__ends_in(text, "B"), binary = tutti__ends_in(text, "iB");
+    int64_t of_1024 = 0, step = 1;
+
+    if (!tutti__parse_size(text, n - (binary ? 2 : b), &of_1024))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--max-shard-size is \"%.60s\", expected bytes, as in 5GB or 512M",
+                           text);
+    *bytes_p = of_1024;
+    for (size_t i = 0; b && !binary && i < n; i++)
+        step = strchr("Kk", text[i])   ? 1024
+               : strchr("Mm", text[i]) ? 1 << 20
+               : strchr("Gg", text[i]) ? 1 << 30
+                                       : step;
+    if (step > 1)
+        *bytes_p = of_1024 / step * (step == 1024 ? 1000 : step == 1 << 20 ? 1000000 : 1000000000);
+    return TUTTI_OK;
 }
 
 /* A folder in place of the file to write. */
@@ -513,8 +411,8 @@ static tutti_status check_folder(const export_line *l, int n, const char *out)
 
 static tutti_status read_export(export_line *l, int argc, char **argv)
 {
-    static const char *const flags[] = {"--out",     "--dtype", "--hf",
-                                        "--adapter", "--force", "--help"};
+    static const char *const flags[] = {"--out",   "--dtype",   "--hf",  "--max-shard-size",
+                                        "--force", "--adapter", "--help"};
     const char *out = NULL, *text;
     int n = 0;
 
@@ -532,6 +430,9 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
         } else if (!missing && (text = tutti__flag_value("--hf", argc, argv, &i, &missing))) {
             l->hf = true;
             l->paths[1] = text;
+        } else if (!missing &&
+                   (text = tutti__flag_value("--max-shard-size", argc, argv, &i, &missing))) {
+            TUTTI_TRY(read_size(text, &l->most));
         } else if (missing)
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
         else if (strcmp(argv[i], "--force") == 0)
@@ -544,6 +445,11 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
         else
             l->paths[n++] = argv[i];
     }
+    if (l->most > 0 && !l->hf)
+        return tutti__fail(TUTTI_ERR_ARG, "--max-shard-size is for a folder of several files; add "
+                                          "--hf DIR");
+    if (l->hf && l->most == 0)
+        l->most = DEFAULT_MOST;
     if (l->adapter || l->hf)
         return check_folder(l, n, out);
     if (out && n < 2)
@@ -553,7 +459,7 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
                            l->paths[1], out);
     if (n != 2)
         return tutti__fail(TUTTI_ERR_ARG, "expected a path and the file to write");
-    if (!is_pytorch(l->paths[1]) && !tutti__ends_in(l->paths[1], ".safetensors"))
+    if (!tutti__export_is_pytorch(l->paths[1]) && !tutti__ends_in(l->paths[1], ".safetensors"))
         return tutti__fail(
             TUTTI_ERR_ARG,
             "the file to write is \"%.200s\", expected one that ends in .safetensors, "
@@ -576,9 +482,9 @@ static tutti_status check_free(const export_line *l, const char *flag, const cha
 static const char *const *files_of(const export_line *l)
 {
     static const char *const adapter[] = {"adapter_model.safetensors", "adapter_config.json", NULL};
-    static const char *const hf[] = {"model.safetensors",     "config.json", "tokenizer.json",
-                                     "tokenizer_config.json", "vocab.json",  "merges.txt",
-                                     "tokenizer.tiktoken",    NULL};
+    static const char *const hf[] = {"model.safetensors", TUTTI__WEIGHTS_INDEX,    "config.json",
+                                     "tokenizer.json",    "tokenizer_config.json", "vocab.json",
+                                     "merges.txt",        "tokenizer.tiktoken",    NULL};
 
     return l->hf ? hf : adapter;
 }
@@ -601,6 +507,8 @@ static void remove_made(const export_line *l, size_t missing)
 {
     char path[4200];
 
+    if (l->hf)
+        tutti__export_remove_parts(l->paths[1], 0);
     for (const char *const *name = files_of(l); *name; name++) {
         snprintf(path, sizeof path, "%.4000s/%s", l->paths[1], *name);
         (void)unlink(path);

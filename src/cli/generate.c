@@ -4,14 +4,19 @@
 #include "base/flag.h"
 #include "base/terminal.h"
 #include "cli/cli.h"
+#include "cli/nproc.h"
+#include "comm/comm.h"
 #include "data/text/tokens.h"
+#include "launch/front/launch.h"
 #include "train/config/agreement.h"
 #include "train/infer/inference_line.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/status.h>
+#include <unistd.h>
 
 static const char HELP[] =
     "Continues a prompt with a language model. The text alone goes to standard output, as it is "
@@ -51,6 +56,10 @@ static const char HELP[] =
     "  --no-stop                goes on after an end of text\n"
     "  --stats                  tokens a second, on standard error\n"
     "  --weights KIND           ema or model, as in tutti eval\n"
+    "  --tensor T               T processes, among which each layer is divided, for a model that "
+    "is "
+    "larger than one\n"
+    "                           (gpt2, llama); the text is the same, up to the rounding of sums\n"
     "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --ffn-width, "
     "--rope-theta,\n"
     "  --rope-scaling, --norm-eps, --tie-embeddings, --tokenizer, --threads, --device,\n"
@@ -69,7 +78,8 @@ static const char *const SIZES[] = {"--layers",  "--width", "--heads",    "--kv-
 static const char *const OWN[] = {
     "--tokenizer", "--prompt",  "--prompt-file", "--tokens",  "--temperature",
     "--top-k",     "--top-p",   "--seed",        "--samples", "--weights",
-    "--no-prompt", "--no-stop", "--stats",       "--help",    "-n"};
+    "--no-prompt", "--no-stop", "--stats",       "--help",    "-n",
+    "--tensor"};
 
 /* Where the line's words go. */
 typedef struct line {
@@ -111,6 +121,8 @@ static tutti_status set_value(line *l, const char *flag, const char *text)
         l->prompt_file = text;
     else if (strcmp(flag, "--tokens") == 0 || strcmp(flag, "-n") == 0)
         return read_count(flag, text, 1, INT32_MAX, &job->tokens);
+    else if (strcmp(flag, "--tensor") == 0)
+        return read_count(flag, text, 1, TUTTI__MOST_WORKERS, &job->tensor);
     else if (strcmp(flag, "--samples") == 0)
         return read_count(flag, text, 1, INT32_MAX, &job->samples);
     else if (strcmp(flag, "--top-k") == 0)
@@ -279,17 +291,78 @@ static tutti_status read_line(line *l, int argc, char **argv)
     return check_prompt(l);
 }
 
-static int work(const line *l)
+static int work(void *self)
 {
+    const line *l = self;
     const tutti_status status =
         tutti__output_was_closed()
             ? tutti__fail(TUTTI_ERR_IO, "standard output is closed: the text cannot be written; "
                                         "give it a file, or /dev/null")
             : tutti__generate_text(&l->job, stdout);
 
-    if (status != TUTTI_OK)
+    if (status != TUTTI_OK && l->job.tensor <= 1) /* else it was said */
         fprintf(stderr, "tutti generate: %s\n", tutti_last_error());
     return tutti_status_exit_code(status);
+}
+
+/* ---- Processes that divide the model ------------------------------------------------------------------------------ */
+
+/* Whether this process is to start them: a launcher's ranks are there already. */
+static bool starts_ranks(const line *l)
+{
+    return l->job.tensor > 1 && !tutti__launcher_find().name;
+}
+
+/* What was read from standard input, for the processes, in a file. */
+static tutti_status keep_text(const line *l, char path[4096])
+{
+    const char *folder = getenv("TMPDIR");
+    tutti_status status = TUTTI_OK;
+    int fd;
+
+    snprintf(path, 4096, "%s/tutti-prompt-XXXXXX", folder && *folder ? folder : "/tmp");
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return tutti__fail_errno(errno, "cannot write %s", path);
+    status = tutti__write_all(fd, path, l->text, l->job.prompt_bytes);
+    close(fd);
+    return status;
+}
+
+/* The line again, in T processes; of standard input only this one has read. */
+static int start_ranks(line *l, int argc, char **argv)
+{
+    char **words = tutti__alloc(((size_t)argc + 3) * sizeof *words), path[4096] = "";
+    const bool stdin_read = l->text && (!l->prompt_file || strcmp(l->prompt_file, "-") == 0);
+    tutti_status status = words ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    char flag[] = "--prompt-file";
+    int n = 0, code;
+
+    if (status == TUTTI_OK && stdin_read)
+        status = keep_text(l, path);
+    for (int i = 0; status == TUTTI_OK && i < argc; i++) {
+        const bool of_prompt = i > 0 && (tutti__flag_is(argv[i], "--prompt") ||
+                                         tutti__flag_is(argv[i], "--prompt-file"));
+
+        if (stdin_read && of_prompt)
+            i += strchr(argv[i], '=') == NULL;
+        else
+            words[n++] = argv[i];
+    }
+    if (status == TUTTI_OK && stdin_read) {
+        words[n++] = flag;
+        words[n++] = path;
+    }
+    code = status == TUTTI_OK ? tutti__nproc_run(&(tutti__nproc){.title = "tutti generate",
+                                                                 .argc = n,
+                                                                 .argv = words,
+                                                                 .n = l->job.tensor,
+                                                                 .quiet = true})
+                              : tutti__report_usage("tutti generate", status);
+    if (path[0])
+        (void)unlink(path);
+    free(words);
+    return code;
 }
 
 int tutti__cli_generate(int argc, char **argv)
@@ -308,7 +381,9 @@ int tutti__cli_generate(int argc, char **argv)
     if (l.keys)
         status = read_line(&l, argc, argv);
     l.job.argv = l.keys;
-    code = status == TUTTI_OK ? work(&l) : tutti__report_usage("tutti generate", status);
+    code = status != TUTTI_OK ? tutti__report_usage("tutti generate", status)
+           : starts_ranks(&l) ? start_ranks(&l, argc, argv)
+                              : work(&l);
     free(l.keys);
     free(l.text);
     return code;

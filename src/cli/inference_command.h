@@ -17,6 +17,9 @@
     "                           same with any N "                                                  \
     "(default: this process; also under tutti run, torchrun, srun,\n"                              \
     "                           mpirun)\n"                                                         \
+    "  --tensor T, --zero 3     with -n: ranks divide each layer, or each has a share of the "     \
+    "weights, as in\n"                                                                             \
+    "                           tutti train, for a model that is larger than one process\n"        \
     "  --split NAME             train or test (default test): the part of the data set\n"          \
     "  --weights KIND           ema or model (default ema if PATH is a folder that has one): the " \
     "average of a run\n"                                                                           \

@@ -3,30 +3,25 @@
 
 #include <string.h>
 
-static tutti__split_places places(const tutti__tensor_box *box, tutti_shape whole)
+size_t tutti__box_count(const tutti__parameter_split *box, tutti_shape whole)
 {
-    return tutti__split_find(box->dim, box->parts, box->index, box->count, whole);
-}
-
-size_t tutti__box_count(const tutti__tensor_box *box, tutti_shape whole)
-{
-    const tutti__split_places r = places(box, whole);
+    const tutti__split_places r = tutti__split_find(box, whole);
 
     return (size_t)(r.run * r.n);
 }
 
-bool tutti__box_is_one_run(const tutti__tensor_box *box, tutti_shape whole, size_t *first_p)
+bool tutti__box_is_one_run(const tutti__parameter_split *box, tutti_shape whole, size_t *first_p)
 {
-    const tutti__split_places r = places(box, whole);
+    const tutti__split_places r = tutti__split_find(box, whole);
 
     *first_p = (size_t)r.first;
     return r.n == 1;
 }
 
-static void copy(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
+static void copy(const tutti__parameter_split *box, tutti_shape whole, size_t each, size_t begin,
                  size_t end, char *of_whole, char *piece, bool put)
 {
-    const tutti__split_places r = places(box, whole);
+    const tutti__split_places r = tutti__split_find(box, whole);
     const size_t run = (size_t)r.run;
 
     for (size_t at = begin; at < end;) {
@@ -39,13 +34,13 @@ static void copy(const tutti__tensor_box *box, tutti_shape whole, size_t each, s
     }
 }
 
-void tutti__box_pick(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
-                     size_t end, const char *from, char *piece)
+void tutti__box_pick(const tutti__parameter_split *box, tutti_shape whole, size_t each,
+                     size_t begin, size_t end, const char *from, char *piece)
 {
     copy(box, whole, each, begin, end, (char *)(uintptr_t)from, piece, false);
 }
 
-void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
+void tutti__box_put(const tutti__parameter_split *box, tutti_shape whole, size_t each, size_t begin,
                     size_t end, char *to, const char *piece)
 {
     copy(box, whole, each, begin, end, to, (char *)(uintptr_t)piece, true);

@@ -105,7 +105,7 @@ static void give(tutti__mover *mover, const tutti__tensor_piece *piece, char *ds
 /* A message between a piece and the whole tensor: [begin,end) of a box, between two ranks or within one. */
 typedef struct message {
     const tutti__whole *w;
-    tutti__tensor_box box;
+    tutti__parameter_split box;
     size_t begin, end, each;
     const tutti__tensor_piece *piece; /* this rank's; NULL: it has the whole tensor */
     char *whole;                      /* this rank's; NULL: it has the piece */
@@ -197,7 +197,7 @@ static tutti_status move(tutti__mover *mover, const tutti__whole *w, const tutti
                          const tutti__held *held, bool gathers, char *whole)
 {
     message m = {.w = w,
-                 .box = {w->box.dim, w->box.parts, held->index, w->box.count},
+                 .box = tutti__box_at(w, held->index),
                  .each = tutti_dtype_size(w->dtype),
                  .gathers = gathers};
     size_t first;
@@ -249,7 +249,7 @@ tutti_status tutti__whole_gather(const tutti__wholes *wholes, size_t i, const tu
     const int boxes = w->box.count > 0 ? w->box.count : 1;
 
     for (int b = 0; b < boxes; b++) {
-        const tutti__tensor_box box = {w->box.dim, w->box.parts, b, w->box.count};
+        const tutti__parameter_split box = tutti__box_at(w, b);
         const size_t end = tutti__box_count(&box, w->shape);
 
         for (size_t at = 0; at < end;) {

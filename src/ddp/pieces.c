@@ -44,14 +44,11 @@ tutti_shape tutti__whole_shape(const tutti_tensor *t)
     return shape;
 }
 
-tutti__tensor_box tutti__box_of(const tutti_tensor *t)
+tutti__parameter_split tutti__box_of(const tutti_tensor *t)
 {
     const tutti__state *state = t->parameter ? tutti__state_of(t) : NULL;
 
-    if (!state || state->split.count == 0)
-        return (tutti__tensor_box){.count = 0};
-    return (tutti__tensor_box){state->split.dim, state->split.parts, state->split.index,
-                               state->split.count};
+    return state ? state->split : (tutti__parameter_split){.count = 0};
 }
 
 /* A tensor of the module as a piece: its whole shape and its box, all of which it has. */
@@ -104,11 +101,12 @@ tutti_status tutti__pieces_of_module(tutti__pieces *pieces, const tutti_module *
         const tutti_tensor *t = tutti_module_state(m, i);
         tutti__tensor_piece piece = piece_of(t);
 
-        if (t->parameter && average)
+        if (t->parameter && average && !divided)
             piece.data = (char *)tutti__ema_at(average, t->parameter->index);
-        if (t->parameter && divided && !average)
+        if (t->parameter && divided)
             TUTTI_TRY(add_ranges(pieces, &piece, root->offsets[t->parameter->index], root->sharding,
-                                 root->flat_parameters, false));
+                                 average ? average->average : root->flat_parameters,
+                                 average != NULL));
         else
             TUTTI_TRY(tutti__pieces_add(pieces, &piece));
     }

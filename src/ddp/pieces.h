@@ -13,19 +13,16 @@
 #include <tutti/group.h>
 #include <tutti/optim.h>
 
-/* Which part of a whole tensor a rank's tensor is; count 0: all of it (tutti__state.split). */
-typedef struct tutti__tensor_box {
-    int dim, parts, index, count;
-} tutti__tensor_box;
+/* Which part of a whole tensor a rank's tensor is, its box, is a tutti__parameter_split. */
 
 /* Elements of the box of a whole tensor of this shape. */
-size_t tutti__box_count(const tutti__tensor_box *box, tutti_shape whole);
+size_t tutti__box_count(const tutti__parameter_split *box, tutti_shape whole);
 /* Whether its elements are neighbours in the whole tensor, from element *first_p on. */
-bool tutti__box_is_one_run(const tutti__tensor_box *box, tutti_shape whole, size_t *first_p);
+bool tutti__box_is_one_run(const tutti__parameter_split *box, tutti_shape whole, size_t *first_p);
 /* Copies elements [begin,end) of the box, of `each` bytes, from their places in the whole tensor to `piece`, or (put) back. */
-void tutti__box_pick(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
-                     size_t end, const char *from, char *piece);
-void tutti__box_put(const tutti__tensor_box *box, tutti_shape whole, size_t each, size_t begin,
+void tutti__box_pick(const tutti__parameter_split *box, tutti_shape whole, size_t each,
+                     size_t begin, size_t end, const char *from, char *piece);
+void tutti__box_put(const tutti__parameter_split *box, tutti_shape whole, size_t each, size_t begin,
                     size_t end, char *to, const char *piece);
 
 /* What this rank holds: elements [begin,end) of its box. A tensor may have several, or none. */
@@ -34,7 +31,7 @@ typedef struct tutti__tensor_piece {
     tutti_dtype dtype;
     bool host;         /* data is host memory; else the device's */
     tutti_shape shape; /* the whole tensor's */
-    tutti__tensor_box box;
+    tutti__parameter_split box;
     size_t begin, end;
     char *data; /* of element begin */
 } tutti__tensor_piece;
@@ -47,7 +44,7 @@ typedef struct tutti__pieces {
 } tutti__pieces;
 
 /* Which part of a whole tensor t is. */
-tutti__tensor_box tutti__box_of(const tutti_tensor *t);
+tutti__parameter_split tutti__box_of(const tutti_tensor *t);
 /* The shape of the whole tensor of which t is all, or a box. */
 tutti_shape tutti__whole_shape(const tutti_tensor *t);
 void tutti__pieces_free(tutti__pieces *pieces);
@@ -73,11 +70,20 @@ typedef struct tutti__whole {
     const char *name;
     tutti_dtype dtype;
     tutti_shape shape;
-    tutti__tensor_box box; /* without index: what all ranks' boxes have in common */
+    tutti__parameter_split box; /* without index: what all ranks' boxes have in common */
     size_t bytes;
     size_t first, n; /* what ranks hold of it, in wholes.held: by box, then rank, then begin */
     int rank;        /* to which it was given; 0 */
 } tutti__whole;
+
+/* Box `index` of its whole tensor. */
+static inline tutti__parameter_split tutti__box_at(const tutti__whole *w, int index)
+{
+    tutti__parameter_split box = w->box;
+
+    box.index = index;
+    return box;
+}
 
 /* Starts as {0}; the same on all ranks. */
 typedef struct tutti__wholes {

@@ -12,7 +12,7 @@ enum { SMALL_BYTES = 4096 }; /* such tensors are not worth a balance */
 typedef struct record {
     uint32_t bytes; /* of the record and its name with a 0, rounded up to 8 */
     int32_t rank, dtype;
-    tutti__tensor_box box;
+    tutti__parameter_split box;
     tutti_shape shape;
     uint64_t begin, end;
 } record;
@@ -110,7 +110,8 @@ static int by_place(const void *a, const void *b)
 static bool is_alike(const record *a, const record *b)
 {
     return a->dtype == b->dtype && tutti_shape_equal(a->shape, b->shape) &&
-           a->box.dim == b->box.dim && a->box.parts == b->box.parts && a->box.count == b->box.count;
+           a->box.dim == b->box.dim && a->box.parts == b->box.parts &&
+           a->box.count == b->box.count && a->box.units == b->box.units;
 }
 
 static tutti_status differ(const record *a, const record *b)
@@ -128,7 +129,7 @@ static tutti_status differ(const record *a, const record *b)
 /* Elements of box `index`. */
 static size_t box_count(const tutti__whole *w, int index)
 {
-    const tutti__tensor_box box = {w->box.dim, w->box.parts, index, w->box.count};
+    const tutti__parameter_split box = tutti__box_at(w, index);
 
     return tutti__box_count(&box, w->shape);
 }
@@ -172,7 +173,7 @@ static tutti_status build(tutti__wholes *wholes, const record **sorted, size_t n
                 (tutti__whole){.name = name_of(r),
                                .dtype = (tutti_dtype)r->dtype,
                                .shape = r->shape,
-                               .box = {r->box.dim, r->box.parts, 0, r->box.count},
+                               .box = r->box,
                                .bytes = (size_t)tutti_shape_count(r->shape) *
                                         tutti_dtype_size((tutti_dtype)r->dtype),
                                .first = i,

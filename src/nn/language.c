@@ -2,17 +2,14 @@
 #include "nn/language.h"
 
 #include "nn/kv_cache.h"
-#include "tensor/op/projection.h"
 
 /* ---- A linear layer with its weight [in, out] -------------------------------------------------------- */
 
 static tutti_tensor *projection_forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti__projection *m = (tutti__projection *)module;
-    tutti_tensor *y = tutti__projection_of(tutti__parallel_input(x, m->weight), m->weight,
-                                           tutti__parallel_bias(m->bias, m->weight));
 
-    return tutti__add_adapter(tutti__parallel_output(y, m->bias, m->weight), x, m->weight);
+    return tutti__add_adapter(tutti__parallel_product(x, m->weight, m->bias), x, m->weight);
 }
 
 void tutti__projection_init(tutti__projection *m, tutti_module *parent, const char *name,

@@ -6,14 +6,10 @@
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
     const tutti_linear *m = (tutti_linear *)module;
-    tutti_tensor *y;
 
     if (tutti__has_vocabulary(m->weight))
         return tutti__parallel_logits(x, m->weight, m->bias);
-    y = tutti_functional_linear(tutti__parallel_input(x, m->weight), m->weight,
-                                tutti__parallel_bias(m->bias, m->weight));
-    y = tutti__parallel_output(y, m->bias, m->weight);
-    return tutti__add_adapter(y, x, m->weight);
+    return tutti__add_adapter(tutti__parallel_product(x, m->weight, m->bias), x, m->weight);
 }
 
 void tutti_linear_init_with(tutti_linear *m, tutti_module *parent, const char *name,

@@ -40,12 +40,10 @@ tutti_tensor *tutti__add_adapter(tutti_tensor *y, tutti_tensor *x, const tutti_t
     if (!l)
         return y;
     x = tutti__parallel_original(x); /* B, not A, is divided as the columns of the weight are */
-    low = tutti_functional_linear(l->dropout > 0 ? tutti_dropout(x, l->dropout) : x,
+    low = tutti__parallel_product(l->dropout > 0 ? tutti_dropout(x, l->dropout) : x,
                                   tutti__parallel_weight(l->a, weight), NULL);
-    low = tutti__parallel_output(low, NULL, l->a);
     low = l->scale == 1 ? low : tutti_scale(low, l->scale);
-    low = tutti__parallel_shared_input(low, l->b);
-    return tutti_add(y, tutti_functional_linear(low, tutti__parallel_weight(l->b, weight), NULL));
+    return tutti_add(y, tutti__parallel_product(low, tutti__parallel_weight(l->b, weight), NULL));
 }
 
 /* ---- Which layers ------------------------------------------------------------------------------------ */
@@ -129,6 +127,7 @@ static tutti_status check(const tutti_module *m, const tutti_lora_opts *o)
     if (m->root->lora.rank > 0)
         return tutti__fail(TUTTI_ERR_STATE, "lora: the model has adapters already, of rank %d",
                            m->root->lora.rank);
+    TUTTI_TRY(tutti__parallel_check_adapters(m));
     if (o->targets)
         TUTTI_TRY(check_targets(m, o->targets));
     if (o->train)

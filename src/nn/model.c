@@ -140,7 +140,7 @@ static tutti_status divide(tutti_module *m, const tutti_model_kind *kind,
     tutti_parallel_rule rules[32];
     size_t n = 0;
 
-    if (!opts->parallel || opts->parallel->size <= 1)
+    if (!opts->parallel || (opts->parallel->size <= 1 && opts->parallel->parts == 0))
         return TUTTI_OK;
     if (kind->plan && kind->n_plan > TUTTI__COUNT_OF(rules))
         return tutti__fail(TUTTI_ERR_ARG, "model %s: its plan has %zu rules, expected at most %zu",

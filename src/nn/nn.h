@@ -25,9 +25,9 @@ typedef enum tutti__adaptable {
 } tutti__adaptable;
 
 /* A parameter that is a part of a whole one: of dimension dim, of `whole` elements, each of `parts` equal parts is divided among `count`
- * ranks by tutti__chunk, and this one has chunk `index` of each. count 0: it is whole. */
+ * ranks by tutti__chunk, with `units`, and this one has chunk `index` of each. count 0: it is whole. */
 typedef struct tutti__parameter_split {
-    int dim, parts, index, count;
+    int dim, parts, index, count, units;
     int64_t whole;
 } tutti__parameter_split;
 
@@ -211,7 +211,8 @@ typedef struct tutti__split_places {
     int64_t stride; /* from run to run */
     int64_t n;
 } tutti__split_places;
-tutti__split_places tutti__split_find(int dim, int parts, int index, int count, tutti_shape whole);
+/* Of dim of `whole`, if count > 0. */
+tutti__split_places tutti__split_find(const tutti__parameter_split *split, tutti_shape whole);
 /* Calls part(arg, first, n, at) for each run of elements of the whole, row-major: n from `first` on, which are those from `at` on here. */
 void tutti__split_runs(const tutti__state *state,
                        void (*part)(void *arg, int64_t first, int64_t n, int64_t at), void *arg);
@@ -224,20 +225,24 @@ void tutti__parallel_set_divided_tokens(const tutti_module *root, tutti_shape wh
 int64_t tutti__parallel_own_rows(const tutti_module *root, tutti_shape whole);
 /* ARG if a rule named no parameter that was made. */
 tutti_status tutti__parallel_check(const tutti_module *root);
+/* UNSUPPORTED if adapters cannot be added. */
+tutti_status tutti__parallel_check_adapters(const tutti_module *root);
 
-/* For a layer's forward with a weight that may be divided: x for the product; the bias of the product; the whole result, or this
- * rank's part of it. */
-tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight);
-/* The same once for several layers that read it. */
+/* The product of a layer with a weight that may be divided, by its shape (tutti__adaptable), + bias: the whole result, or this rank's
+ * part of it. bias NULL: none. */
+tutti_tensor *tutti__parallel_product(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias);
+/* x for several layers that read it. */
 tutti_tensor *tutti__parallel_shared_input(tutti_tensor *x, const tutti_tensor *weight);
 /* What x was before either. */
 tutti_tensor *tutti__parallel_original(tutti_tensor *x);
 /* A parameter that every rank has, for its rows of the tokens: its gradient is the sum over the ranks. `weight`: its layer's, or it
  * itself; of a layer without a rule, all ranks compute the same, and so have the gradient. */
 tutti_tensor *tutti__parallel_weight(tutti_tensor *parameter, const tutti_tensor *weight);
-tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight);
-tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
-                                     const tutti_tensor *weight);
+/* A norm's forward, of x with this rank's rows of the tokens: in parts, so that its weights' gradients are sums that do not depend on the
+ * number of ranks. weight, bias NULL: absent. */
+typedef tutti_tensor *(*tutti__norm_of_rows)(const tutti_norm *m, tutti_tensor *x,
+                                             tutti_tensor *weight, tutti_tensor *bias);
+tutti_tensor *tutti__parallel_norm(const tutti_norm *m, tutti_tensor *x, tutti__norm_of_rows run);
 /* The logits of a head whose outputs are a vocabulary, lazy (tensor/op/vocabulary_logits.h). */
 tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias);
 /* Whether a weight is divided by a rule of VOCABULARY. */

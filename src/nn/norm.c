@@ -1,25 +1,27 @@
 /* norm.c -- nn.LayerNorm, nn.RMSNorm, nn.GroupNorm and nn.InstanceNorm.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
 
-/* For this rank's part of the tokens, if a plan says so. */
-static tutti_tensor *weight_of(tutti_tensor *weight)
+static tutti_tensor *layer_norm(const tutti_norm *m, tutti_tensor *x, tutti_tensor *weight,
+                                tutti_tensor *bias)
 {
-    return tutti__parallel_weight(weight, weight);
+    return tutti_functional_layer_norm(x, m->shape, weight, bias, m->eps);
+}
+
+static tutti_tensor *rms_norm(const tutti_norm *m, tutti_tensor *x, tutti_tensor *weight,
+                              tutti_tensor *bias)
+{
+    (void)bias;
+    return tutti_functional_rms_norm(x, m->shape, weight, m->eps);
 }
 
 static tutti_tensor *layer_forward(tutti_module *module, tutti_tensor *x)
 {
-    const tutti_norm *m = (tutti_norm *)module;
-
-    return tutti_functional_layer_norm(x, m->shape, weight_of(m->weight), weight_of(m->bias),
-                                       m->eps);
+    return tutti__parallel_norm((tutti_norm *)module, x, layer_norm);
 }
 
 static tutti_tensor *rms_forward(tutti_module *module, tutti_tensor *x)
 {
-    const tutti_norm *m = (tutti_norm *)module;
-
-    return tutti_functional_rms_norm(x, m->shape, weight_of(m->weight), m->eps);
+    return tutti__parallel_norm((tutti_norm *)module, x, rms_norm);
 }
 
 static tutti_tensor *group_forward(tutti_module *module, tutti_tensor *x)

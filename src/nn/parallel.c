@@ -4,6 +4,8 @@
  * what the parameter is: outputs are rows of nn.Linear's [out,in] and columns of GPT-2's [in,out]. The forward functions of layers ask
  * here what goes before and behind their product. docs/design/tensor_parallel.md. */
 #include "nn/nn.h"
+#include "tensor/op/parts.h"
+#include "tensor/op/projection.h"
 #include "tensor/op/tokens.h"
 #include "tensor/op/vocabulary_logits.h"
 
@@ -70,6 +72,24 @@ static tutti_status keep_rules(struct tutti__parallel *parallel, const tutti_par
     return TUTTI_OK;
 }
 
+static tutti_status check_parts(const tutti_peers *peers)
+{
+    const int parts = peers ? peers->parts : 0;
+
+    if (parts == 0)
+        return TUTTI_OK;
+    if (parts < 1 || parts > TUTTI__MOST_PARTS || (parts & (parts - 1)) != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "parallelize: sums of %d parts; expected a power of two, at most %d",
+                           parts, TUTTI__MOST_PARTS);
+    if (peers->size < 1 || parts % peers->size != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "parallelize: %d parts cannot be divided among %d ranks; expected a "
+                           "number of ranks that divides them",
+                           parts, peers->size);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_module_parallelize(tutti_module *root, const tutti_peers *peers,
                                       const tutti_parallel_rule *rules, size_t n)
 {
@@ -87,9 +107,10 @@ tutti_status tutti_module_parallelize(tutti_module *root, const tutti_peers *pee
                                                       : "the module has parameters already");
     if (n > 0)
         TUTTI_TRY(TUTTI__NOT_NULL(rules));
+    TUTTI_TRY(check_parts(peers));
     for (size_t i = 0; i < n; i++)
         TUTTI_TRY(check_rule(&rules[i], i));
-    if (!peers || peers->size <= 1)
+    if (!peers || (peers->size <= 1 && peers->parts == 0))
         return TUTTI_OK;
     parallel = tutti__alloc(sizeof *parallel + n * sizeof *parallel->rules);
     if (!parallel)
@@ -117,6 +138,18 @@ tutti_status tutti__parallel_check(const tutti_module *root)
                                "parallelize: rule \"%.120s\" names no parameter of this model",
                                parallel->rules[i].name);
     return TUTTI_OK;
+}
+
+tutti_status tutti__parallel_check_adapters(const tutti_module *root)
+{
+    const struct tutti__parallel *parallel = root->root->parallel;
+
+    return parallel && parallel->peers.parts > 0 && parallel->tokens
+               ? tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                             "lora: with tokens divided among ranks (sequence_parallel), adapters' "
+                             "gradients are not sums of %d parts; leave one of them out",
+                             parallel->peers.parts)
+               : TUTTI_OK;
 }
 
 /* By name of the parameter, or of its layer. */
@@ -159,10 +192,11 @@ tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__di
     struct tutti__parallel *parallel = m->root->parallel;
     tutti__division how;
     int64_t begin, part, n;
-    int dim;
+    int dim, units, all;
 
     if (!parallel)
         return TUTTI_OK;
+    units = tutti__peers_units(&parallel->peers);
     state->parameter.counted_by_peer = parallel->peers.rank > 0; /* unless it is divided */
     how = given ? *given : division_of(m, state);
     if (how.how == TUTTI_PARALLEL_TOKENS) {
@@ -177,19 +211,21 @@ tutti_status tutti__divide(tutti_module *m, tutti__state *state, const tutti__di
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s is %s, whose dimension %d does not have %d equal parts",
                            state->parameter.name, tutti__shape_text(*shape_p), dim, how.parts);
-    if (tutti__chunk(part, parallel->peers.size, parallel->peers.size - 1, &begin) < 1)
+    all = parallel->peers.size * units;
+    if (tutti__chunk(part, all, 1, all - 1, &begin) < 1)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "%s is %s: its dimension %d cannot be divided among %d ranks, each of "
+                           "%s is %s: its dimension %d cannot be divided among %d %s, each of "
                            "which needs a part",
-                           state->parameter.name, tutti__shape_text(*shape_p), dim,
-                           parallel->peers.size);
-    n = tutti__chunk(part, parallel->peers.size, parallel->peers.rank, &begin);
+                           state->parameter.name, tutti__shape_text(*shape_p), dim, all,
+                           parallel->peers.parts > 0 ? "parts" : "ranks");
+    n = tutti__peers_chunk(&parallel->peers, part, parallel->peers.rank, &begin);
     state->parameter.counted_by_peer = false;
     state->how = how.how;
     state->split = (tutti__parameter_split){.dim = dim,
                                             .parts = how.parts,
                                             .index = parallel->peers.rank,
                                             .count = parallel->peers.size,
+                                            .units = units,
                                             .whole = shape_p->d[dim]};
     shape_p->d[dim] = how.parts * n;
     return TUTTI_OK;
@@ -206,18 +242,19 @@ int64_t tutti__whole_count(const tutti__state *state)
 
 /*     whole   [outer, parts, each, inner]       one run of the part for each (outer, part):
  *     part    [outer, parts, own,  inner]       own * inner */
-tutti__split_places tutti__split_find(int dim, int parts, int index, int count, tutti_shape whole)
+tutti__split_places tutti__split_find(const tutti__parameter_split *split, tutti_shape whole)
 {
-    int64_t outer = parts, inner = 1, begin, each, own;
+    const int dim = split->dim;
+    int64_t outer = split->parts, inner = 1, begin, each, own;
 
-    if (count == 0)
+    if (split->count == 0)
         return (tutti__split_places){.run = tutti_shape_count(whole), .n = 1};
     for (int i = 0; i < dim; i++)
         outer *= whole.d[i];
     for (int i = dim + 1; i < whole.n; i++)
         inner *= whole.d[i];
-    each = whole.d[dim] / parts;
-    own = tutti__chunk(each, count, index, &begin);
+    each = whole.d[dim] / split->parts;
+    own = tutti__chunk(each, split->count, split->units, split->index, &begin);
     return (tutti__split_places){
         .run = own * inner, .first = begin * inner, .stride = each * inner, .n = outer};
 }
@@ -231,7 +268,7 @@ void tutti__split_runs(const tutti__state *state,
 
     if (s->count > 0)
         whole.d[s->dim] = s->whole;
-    at = tutti__split_find(s->dim, s->parts, s->index, s->count, whole);
+    at = tutti__split_find(s, whole);
     for (int64_t k = 0; k < at.n; k++)
         part(arg, at.first + k * at.stride, at.run, k * at.run);
 }
@@ -323,8 +360,10 @@ tutti_tensor *tutti_parallel_dropout(tutti_module *m, tutti_tensor *x, float p)
 
     if (!has_rows(parallel) || width == 0)
         return tutti_dropout(x, p);
-    tutti__chunk(tutti_shape_count(parallel->whole) / parallel->whole.d[parallel->whole.n - 1],
-                 parallel->peers.size, parallel->peers.rank, &begin);
+    tutti__peers_chunk(&parallel->peers,
+                       tutti_shape_count(parallel->whole) /
+                           parallel->whole.d[parallel->whole.n - 1],
+                       parallel->peers.rank, &begin);
     return tutti__dropout_of_part(x, p, begin * width);
 }
 
@@ -344,6 +383,42 @@ tutti_tensor *tutti__parallel_weight(tutti_tensor *parameter, const tutti_tensor
                : parameter;
 }
 
+/* Row k of copies [n,D]. */
+static tutti_tensor *copy_of(tutti_tensor *copies, int k)
+{
+    return copies ? tutti_select(copies, 0, k) : NULL;
+}
+
+/* A norm of each part of x's rows, with copies of the weights of their own. */
+static tutti_tensor *norm_in_parts(const tutti_norm *m, tutti_tensor *x, tutti__norm_of_rows run)
+{
+    const struct tutti__parallel *parallel = parallel_of(tutti__state_of(m->weight));
+    const tutti__rows_division d = tutti__rows_divided(&parallel->peers, parallel->whole, x->dtype);
+    const int n = tutti__peers_units(&parallel->peers);
+    tutti_tensor *weights = tutti__weight_of_parts(m->weight, &parallel->peers);
+    tutti_tensor *biases = m->bias ? tutti__weight_of_parts(m->bias, &parallel->peers) : NULL;
+    tutti_tensor *y[TUTTI__MOST_PARTS];
+
+    for (int k = 0; k < n; k++) {
+        const int64_t left = d.own - k * d.part;
+
+        y[k] = run(m, tutti_narrow(x, 0, k * d.part, left < d.part ? left : d.part),
+                   copy_of(weights, k), copy_of(biases, k));
+    }
+    return n == 1 ? y[0] : tutti_cat(y, n, 0);
+}
+
+tutti_tensor *tutti__parallel_norm(const tutti_norm *m, tutti_tensor *x, tutti__norm_of_rows run)
+{
+    const struct tutti__parallel *parallel = m->base.root->parallel;
+
+    if (m->weight && x && x->poison == TUTTI_OK && has_rows(parallel) && is_planned(m->weight) &&
+        parallel->peers.parts > 0 && m->weight->shape.n == 1 && x->shape.n == 2)
+        return norm_in_parts(m, x, run);
+    return run(m, x, tutti__parallel_weight(m->weight, m->weight),
+               tutti__parallel_weight(m->bias, m->bias));
+}
+
 /* x for a product whose results are divided. */
 static tutti_tensor *input(tutti_tensor *x, const tutti__state *state, tutti__gathering how)
 {
@@ -358,34 +433,48 @@ tutti_tensor *tutti__parallel_original(tutti_tensor *x)
     return tutti__tokens_original(tutti__peers_original(x));
 }
 
-tutti_tensor *tutti__parallel_input(tutti_tensor *x, const tutti_tensor *weight)
-{
-    const tutti__state *state = divided(weight);
-
-    return state && state->how != TUTTI_PARALLEL_ROWS ? input(x, state, TUTTI__GATHER_AGAIN) : x;
-}
-
+/* In parts each product sums the gradients of its own input: of several, those of each part would have to be added before. */
 tutti_tensor *tutti__parallel_shared_input(tutti_tensor *x, const tutti_tensor *weight)
 {
     const tutti__state *state = divided(weight);
 
-    return state && state->how != TUTTI_PARALLEL_ROWS ? input(x, state, TUTTI__GATHER_PARTS) : x;
+    return state && state->how != TUTTI_PARALLEL_ROWS && peers_of(state)->parts == 0
+               ? input(x, state, TUTTI__GATHER_PARTS)
+               : x;
 }
 
-tutti_tensor *tutti__parallel_bias(tutti_tensor *bias, const tutti_tensor *weight)
+static tutti_tensor *product_in_parts(const tutti__state *state, tutti_tensor *x,
+                                      tutti_tensor *weight, tutti_tensor *bias)
 {
-    const tutti__state *state = divided(weight);
+    const struct tutti__parallel *parallel = parallel_of(state);
+    tutti__layer_in_parts layer = {.peers = &parallel->peers,
+                                   .rows = state->how == TUTTI_PARALLEL_ROWS,
+                                   .in_out = state->adaptable == TUTTI__IN_OUT,
+                                   .groups = state->split.parts,
+                                   .tokens = parallel->whole};
+    int64_t begin;
 
-    return state && state->how == TUTTI_PARALLEL_ROWS ? NULL : bias;
+    layer.each =
+        tutti__chunk(state->split.whole / state->split.parts, parallel->peers.parts, 1, 0, &begin);
+    return tutti__linear_in_parts(x, weight, bias, &layer);
 }
 
-tutti_tensor *tutti__parallel_output(tutti_tensor *y, tutti_tensor *bias,
-                                     const tutti_tensor *weight)
+tutti_tensor *tutti__parallel_product(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
 {
+    const bool in_out =
+        weight && weight->parameter && tutti__state_of(weight)->adaptable == TUTTI__IN_OUT;
+    tutti_tensor *(*product)(tutti_tensor *, tutti_tensor *, tutti_tensor *) =
+        in_out ? tutti__projection_of : tutti_functional_linear;
     const tutti__state *state = divided(weight);
+    tutti_tensor *y;
 
-    if (!state || state->how != TUTTI_PARALLEL_ROWS)
-        return y;
+    if (!state)
+        return product(x, weight, bias);
+    if (peers_of(state)->parts > 0)
+        return product_in_parts(state, x, weight, bias);
+    if (state->how != TUTTI_PARALLEL_ROWS)
+        return product(input(x, state, TUTTI__GATHER_AGAIN), weight, bias);
+    y = product(x, weight, NULL);
     return has_rows(parallel_of(state))
                ? tutti__tokens_sum(y, tutti__parallel_weight(bias, weight), peers_of(state))
                : tutti__peers_sum(y, bias, peers_of(state));
@@ -403,7 +492,12 @@ tutti_tensor *tutti__parallel_logits(tutti_tensor *x, tutti_tensor *weight, tutt
     if (!classes)
         return tutti__poisoned(x->cx, TUTTI_ERR_MEMORY);
     *classes = (tutti__divided_classes){peers_of(state), state->split.whole};
-    y = tutti__lazy_linear(tutti__parallel_shared_input(x, weight), weight, bias, classes);
+    if (peers_of(state)->parts == 0)
+        x = tutti__parallel_shared_input(x, weight);
+    else if (has_rows(parallel_of(state))) /* the loss sums gradients of x over the ranks */
+        x = tutti__tokens_gather(x, parallel_of(state)->whole, TUTTI__GATHER_WHOLE,
+                                 peers_of(state));
+    y = tutti__lazy_linear(x, weight, bias, classes);
     if (tutti_tensor_status(y) != TUTTI_OK) /* others exchange what the loss takes of them */
         tutti__tell_peers(x->cx, tutti_tensor_status(y));
     return y;
@@ -414,16 +508,19 @@ int tutti__parallel_heads(tutti_module *m, const tutti_tensor *weight, const cha
 {
     const tutti__state *state = divided(weight);
     const int each = heads / tutti_parameter_ranks(weight);
+    const char *things = state && state->split.units > 1 ? "parts" : "ranks";
+    int all;
 
     if (first_p)
         *first_p = 0;
     if (!state)
         return heads;
-    if (heads % state->split.count != 0) {
+    all = state->split.count * state->split.units;
+    if (heads % all != 0) {
         tutti__module_fail(m, TUTTI_ERR_ARG,
-                           "%s: a layer has %d, which cannot be divided among %d ranks; expected a "
-                           "number of ranks that divides them",
-                           what, heads, state->split.count);
+                           "%s: a layer has %d, which cannot be divided among %d %s; expected a "
+                           "number of %s that divides them",
+                           what, heads, all, things, things);
         return 1;
     }
     if (first_p)
@@ -442,7 +539,7 @@ static tutti_status find_rows(const tutti__state *state, const tutti_tensor *ind
 {
     const int64_t count = tutti_shape_count(indices->shape), *index = indices->host;
     int64_t begin,
-        n = tutti__chunk(state->split.whole, state->split.count, state->split.index, &begin);
+        n = tutti__peers_chunk(peers_of(state), state->split.whole, state->split.index, &begin);
 
     own->place = tutti__step_alloc(indices->cx, (size_t)(2 * count + 1) * sizeof *own->place);
     if (!own->place)

@@ -60,6 +60,62 @@ static size_t bytes_of(const struct tutti_root *root, size_t i)
     return tutti__tensor_bytes(root->parameters.p[i]->tensor);
 }
 
+/* Parameters that are neighbours, with their averages. */
+typedef struct span {
+    float *parameters, *average;
+    size_t n;
+} span;
+
+/* Span i, after `before` elements of the averages; false past the last one. */
+static bool span_at(const tutti_ema *ema, size_t i, size_t before, span *s)
+{
+    const struct tutti_root *root = ema->module->root;
+    const tutti__range *range;
+
+    if (i >= (ema->sharding ? ema->sharding->n : 1))
+        return false;
+    *s = (span){root->flat_parameters, ema->average, root->n_flat};
+    if (!ema->sharding)
+        return true;
+    range = &ema->sharding->ranges[i];
+    *s = (span){root->flat_parameters + range->begin, ema->average + before,
+                range->end - range->begin};
+    return true;
+}
+
+static tutti_status copy_parameters(const tutti_ema *ema)
+{
+    size_t at = 0;
+    span s;
+
+    for (size_t i = 0; span_at(ema, i, at, &s); i++, at += s.n)
+        TUTTI_TRY(tutti__copy(ema->cx->stream, s.average, s.parameters, s.n * sizeof *s.average));
+    return TUTTI_OK;
+}
+
+/* Averages of this rank's shares of the parameters, whose layout does not change any more. */
+static tutti_status prepare_shares(tutti_ema *ema, const tutti__sharding *sharding)
+{
+    tutti_ctx *cx = ema->cx;
+    size_t n = 0;
+
+    TUTTI_TRY(sharding->prepare(sharding->self));
+    if (ema->average && ema->sharding == sharding)
+        return TUTTI_OK;
+    if (ema->average)
+        return tutti__fail(TUTTI_ERR_STATE, "ema: the parameters were divided among ranks (zero 3) "
+                                            "after the first use of their averages; make the "
+                                            "tutti_ddp before");
+    for (size_t i = 0; i < sharding->n; i++)
+        n += sharding->ranges[i].end - sharding->ranges[i].begin;
+    ema->average = cx->device_ops->alloc(cx->device, (n + 1) * sizeof(float), true);
+    if (!ema->average)
+        return TUTTI_ERR_MEMORY;
+    ema->n = n;
+    ema->sharding = sharding;
+    return copy_parameters(ema);
+}
+
 /* The averages in the current layout, from the old one; or, at the first use, the parameters. */
 static tutti_status fill(const tutti_ema *ema, float *average)
 {
@@ -81,6 +137,8 @@ tutti_status tutti__ema_prepare(tutti_ema *ema)
     tutti_status status;
 
     TUTTI_TRY(tutti__flat_prepare(root));
+    if (root->reserved && root->sharding)
+        return prepare_shares(ema, root->sharding);
     if (ema->average && ema->layouts == root->layouts)
         return TUTTI_OK;
     if (!ema->offsets)
@@ -99,6 +157,7 @@ tutti_status tutti__ema_prepare(tutti_ema *ema)
     if (ema->average)
         cx->device_ops->free(cx->device, ema->average);
     ema->average = average;
+    ema->n = root->n_flat;
     memcpy(ema->offsets, root->offsets, root->parameters.n * sizeof *ema->offsets);
     ema->layouts = root->layouts;
     return TUTTI_OK;
@@ -114,7 +173,7 @@ float *tutti__ema_at(const tutti_ema *ema, size_t i)
 typedef struct average_job {
     const tutti_ema *ema;
     const tutti__sgd *rule;
-    size_t n;
+    span of;
     _Atomic int status;
     char text[2048]; /* the first failure's: messages are thread-local */
 } average_job;
@@ -123,15 +182,15 @@ static tutti_status average(const average_job *t, size_t first, size_t n)
 {
     tutti_stream *stream = t->ema->cx->stream;
 
-    return stream->ops->flat->sgd(stream, t->ema->average + first,
-                                  t->ema->module->root->flat_parameters + first, NULL, n, t->rule);
+    return stream->ops->flat->sgd(stream, t->of.average + first, t->of.parameters + first, NULL, n,
+                                  t->rule);
 }
 
 static void average_part(void *arg, int64_t i, int member)
 {
     average_job *t = arg;
     const size_t first = (size_t)i * PART;
-    const tutti_status status = average(t, first, t->n - first < PART ? t->n - first : PART);
+    const tutti_status status = average(t, first, t->of.n - first < PART ? t->of.n - first : PART);
     int none = TUTTI_OK;
 
     (void)member;
@@ -140,24 +199,34 @@ static void average_part(void *arg, int64_t i, int member)
 }
 
 /* On the host by the context's threads; elementwise, so that the bits are those of one thread. */
-static tutti_status average_all(const tutti_ema *ema)
+static tutti_status average_span(const tutti_ema *ema, const span *of)
 {
     const tutti__sgd rule = {.lr = -ema->weight, .decay = -1, .fresh = 1};
     average_job t;
 
     t.ema = ema;
     t.rule = &rule;
-    t.n = ema->module->root->n_flat;
+    t.of = *of;
     t.status = TUTTI_OK;
     if (!ema->cx->device_ops->is_host)
-        return average(&t, 0, t.n);
-    tutti__parallel(ema->cx, average_part, &t, (int64_t)((t.n + PART - 1) / PART));
+        return average(&t, 0, t.of.n);
+    tutti__parallel(ema->cx, average_part, &t, (int64_t)((t.of.n + PART - 1) / PART));
     return t.status == TUTTI_OK ? TUTTI_OK : tutti__fail_again((tutti_status)t.status, t.text);
+}
+
+static tutti_status average_all(const tutti_ema *ema)
+{
+    size_t at = 0;
+    span s;
+
+    for (size_t i = 0; span_at(ema, i, at, &s); i++, at += s.n)
+        TUTTI_TRY(average_span(ema, &s));
+    return TUTTI_OK;
 }
 
 static void note(const tutti_ema *ema, uint64_t begin_ns)
 {
-    const size_t n = ema->module->root->n_flat;
+    const size_t n = ema->n;
     const tutti_shape shape = TUTTI_SHAPE((int64_t)n);
 
     tutti__profile_add(ema->cx,
@@ -188,8 +257,7 @@ tutti_status tutti_ema_update(tutti_ema *ema)
     TUTTI_TRY(tutti__ema_prepare(ema));
     begin_ns = tutti__profile_begin(ema->cx);
     if (ema->updates == 0)
-        TUTTI_TRY(tutti__copy(ema->cx->stream, ema->average, ema->module->root->flat_parameters,
-                              ema->module->root->n_flat * sizeof(float)));
+        TUTTI_TRY(copy_parameters(ema));
     else
         TUTTI_TRY(average_all(ema));
     if (begin_ns)
@@ -201,19 +269,29 @@ tutti_status tutti_ema_update(tutti_ema *ema)
 /* ---- Swap ------------------------------------------------------------------------------------------------------ */
 
 /* The contents are exchanged, not the pointers, because DDP and ZeRO know where parameters are. */
-static tutti_status exchange(const tutti_ema *ema, float *room, size_t n_room)
+static tutti_status exchange(tutti_stream *stream, const span *s, float *room, size_t n_room)
 {
-    const struct tutti_root *root = ema->module->root;
-    tutti_stream *stream = ema->cx->stream;
-
-    for (size_t at = 0; at < root->n_flat; at += n_room) {
-        const size_t n = root->n_flat - at < n_room ? root->n_flat - at : n_room;
-        float *p = root->flat_parameters + at, *q = ema->average + at;
+    for (size_t at = 0; at < s->n; at += n_room) {
+        const size_t n = s->n - at < n_room ? s->n - at : n_room;
+        float *p = s->parameters + at, *q = s->average + at;
 
         TUTTI_TRY(tutti__copy(stream, room, p, n * sizeof *p));
         TUTTI_TRY(tutti__copy(stream, p, q, n * sizeof *p));
         TUTTI_TRY(tutti__copy(stream, q, room, n * sizeof *p));
     }
+    return TUTTI_OK;
+}
+
+static tutti_status exchange_all(const tutti_ema *ema, float *room, size_t n_room)
+{
+    tutti_stream *stream = ema->cx->stream;
+    size_t at = 0;
+    span s;
+
+    if (ema->sharding) /* gathered parameters are about to be old */
+        TUTTI_TRY(ema->sharding->discard(ema->sharding->self));
+    for (size_t i = 0; span_at(ema, i, at, &s); i++, at += s.n)
+        TUTTI_TRY(exchange(stream, &s, room, n_room));
     return tutti_stream_wait(stream); /* the room is about to be freed */
 }
 
@@ -230,11 +308,11 @@ tutti_status tutti_ema_swap(tutti_ema *ema)
     TUTTI_TRY(tutti__ema_prepare(ema));
     root = ema->module->root;
     cx = ema->cx;
-    n = root->n_flat < ROOM ? root->n_flat : ROOM;
+    n = ema->n < ROOM ? ema->n + 1 : ROOM;
     room = cx->device_ops->alloc(cx->device, n * sizeof *room, false);
     if (!room)
         return TUTTI_ERR_MEMORY;
-    status = exchange(ema, room, n);
+    status = exchange_all(ema, room, n);
     cx->device_ops->free(cx->device, room);
     TUTTI_TRY(status);
     for (size_t i = 0; i < root->parameters.n; i++)
@@ -265,6 +343,10 @@ static tutti_status find(tutti_ema *ema, const tutti_tensor *parameter, const ch
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s is not a parameter of the module", call,
                            parameter && parameter->name[0] ? parameter->name : "the tensor");
     TUTTI_TRY(tutti__ema_prepare(ema));
+    if (ema->sharding)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s: each rank has the averages of its share of the parameters (zero 3)",
+                           call);
     *at_p = tutti__ema_at(ema, parameter->parameter->index);
     return TUTTI_OK;
 }

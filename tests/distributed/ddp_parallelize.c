@@ -103,7 +103,8 @@ static int64_t in_whole(const tutti__state *state, int64_t k)
     for (int i = dim + 1; i < shape.n; i++)
         inner *= shape.d[i];
     each = state->split.whole / state->split.parts;
-    chunk = (each + count - 1) / count;
+    chunk =
+        (each + count * state->split.units - 1) / (count * state->split.units) * state->split.units;
     here = shape.d[dim] / state->split.parts;
     at = k / inner % shape.d[dim];
     part = at / here;
@@ -206,52 +207,57 @@ static int computes_the_same(tutti_group *group, void *arg)
 }
 
 /* The text's tokens are in the tables of some ranks only; of 31 rows and 100 or 96 features, ranks have different numbers. */
-static void a_divided_model_computes_what_the_whole_does(void **state)
-{
-    const subject all[] = {
-        {.model = "gpt2", .heads = 12, .hidden = 48},
-        {.model = "gpt2", .heads = 12, .hidden = 48, .dropout = 0.3f, .smoothing = 0.1f},
-        {.model = "gpt2", .heads = 12, .hidden = 48, .dropout = 0.3f, .recompute = true},
-        {.model = "gpt2", .heads = 12, .hidden = 48, .lora = true},
-        {.model = "gpt2", .heads = 12, .hidden = 48, .stored = true},
-        {.model = "gpt2", .heads = 12, .hidden = 48, .autocast = TUTTI_BF16, .smoothing = 0.1f},
-        {.model = "llama", .heads = 24, .kv_heads = 12, .hidden = 48, .ffn = 100, .dropout = 0.2f},
-        {.model = "llama", .heads = 24, .kv_heads = 12, .hidden = 48, .ffn = 100, .lora = true},
-        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f},
-        {.model = "gpt2",
-         .heads = 12,
-         .hidden = 48,
-         .dropout = 0.3f,
-         .smoothing = 0.1f,
-         .tokens = true},
-        {.model = "gpt2",
-         .heads = 12,
-         .hidden = 48,
-         .dropout = 0.3f,
-         .recompute = true,
-         .tokens = true},
-        {.model = "gpt2", .heads = 12, .hidden = 48, .lora = true, .stored = true, .tokens = true},
-        {.model = "gpt2", .heads = 12, .hidden = 48, .autocast = TUTTI_BF16, .tokens = true},
-        {.model = "llama",
-         .heads = 24,
-         .kv_heads = 12,
-         .hidden = 48,
-         .ffn = 100,
-         .dropout = 0.2f,
-         .tokens = true},
-        {.model = "llama",
-         .heads = 24,
-         .kv_heads = 12,
-         .hidden = 48,
-         .ffn = 100,
-         .lora = true,
-         .tokens = true},
-        {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f, .tokens = true},
-        {.model = "vit", .heads = 12, .hidden = 48, .lora = true, .tokens = true}};
+static const subject all[] = {
+    {.model = "gpt2", .heads = 12, .hidden = 48},
+    {.model = "gpt2", .heads = 12, .hidden = 48, .dropout = 0.3f, .smoothing = 0.1f},
+    {.model = "gpt2", .heads = 12, .hidden = 48, .dropout = 0.3f, .recompute = true},
+    {.model = "gpt2", .heads = 12, .hidden = 48, .lora = true},
+    {.model = "gpt2", .heads = 12, .hidden = 48, .stored = true},
+    {.model = "gpt2", .heads = 12, .hidden = 48, .autocast = TUTTI_BF16, .smoothing = 0.1f},
+    {.model = "llama", .heads = 24, .kv_heads = 12, .hidden = 48, .ffn = 100, .dropout = 0.2f},
+    {.model = "llama", .heads = 24, .kv_heads = 12, .hidden = 48, .ffn = 100, .lora = true},
+    {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f},
+    {.model = "gpt2",
+     .heads = 12,
+     .hidden = 48,
+     .dropout = 0.3f,
+     .smoothing = 0.1f,
+     .tokens = true},
+    {.model = "gpt2",
+     .heads = 12,
+     .hidden = 48,
+     .dropout = 0.3f,
+     .recompute = true,
+     .tokens = true},
+    {.model = "gpt2", .heads = 12, .hidden = 48, .lora = true, .stored = true, .tokens = true},
+    {.model = "gpt2", .heads = 12, .hidden = 48, .autocast = TUTTI_BF16, .tokens = true},
+    {.model = "llama",
+     .heads = 24,
+     .kv_heads = 12,
+     .hidden = 48,
+     .ffn = 100,
+     .dropout = 0.2f,
+     .tokens = true},
+    {.model = "llama",
+     .heads = 24,
+     .kv_heads = 12,
+     .hidden = 48,
+     .ffn = 100,
+     .lora = true,
+     .tokens = true},
+    {.model = "vit", .heads = 12, .hidden = 48, .dropout = 0.2f, .tokens = true},
+    {.model = "vit", .heads = 12, .hidden = 48, .lora = true, .tokens = true}};
 
-    (void)state;
+static void fill_image(void)
+{
     for (size_t i = 0; i < sizeof image / sizeof *image; i++)
         image[i] = (float)(i * 37 % 101) / 50 - 1;
+}
+
+static void a_divided_model_computes_what_the_whole_does(void **state)
+{
+    (void)state;
+    fill_image();
     for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
         for (int n = 2; n <= 4; n++)
             if (tutti_run_ranks_as_threads(n, computes_the_same, (void *)(uintptr_t)&all[i]) != 0)
@@ -259,6 +265,80 @@ static void a_divided_model_computes_what_the_whole_does(void **state)
     assert_int_equal(tutti_run_ranks_as_processes(3, computes_the_same, (void *)(uintptr_t)&all[1],
                                                   TUTTI_TRANSPORT_AUTO),
                      0);
+}
+
+/* ---- Sums of parts, with the same bits on any number of ranks ---------------------------------------------------- */
+
+enum { PARTS = 4 };
+
+/* Beside one rank that has all parts. */
+static int computes_the_same_bits(tutti_group *group, void *arg)
+{
+    const subject *s = arg;
+    const tutti_peers peers = tutti_group_peers_of_parts(group, PARTS);
+    const tutti_peers alone = {.size = 1, .parts = PARTS};
+    stand one, divided;
+
+    CHECK_0(stand_new(&one, s, &alone));
+    CHECK_0(stand_new(&divided, s, &peers));
+    CHECK_0(compare_all(&divided, &one, false, 0));
+    for (int i = 0; i < STEPS; i++) {
+        CHECK_0(step(&one, s));
+        CHECK_0(step(&divided, s));
+        if (memcmp(&one.loss, &divided.loss, sizeof one.loss) != 0) {
+            printf("loss %.9g, expected %.9g\n", (double)divided.loss, (double)one.loss);
+            return 1;
+        }
+        CHECK_0(compare_all(&divided, &one, true, 0));
+    }
+    stand_free(&divided);
+    stand_free(&one);
+    return 0;
+}
+
+/* And close to the model that is not divided. */
+static int computes_the_same_by_parts(tutti_group *group, void *arg)
+{
+    const subject *s = arg;
+    const tutti_peers alone = {.size = 1, .parts = PARTS};
+    const float tolerance = s->autocast == TUTTI_BF16 ? 0.05f : 2e-5f;
+    stand whole, parts;
+
+    (void)group;
+    CHECK_0(stand_new(&whole, s, NULL));
+    CHECK_0(stand_new(&parts, s, &alone));
+    CHECK_0(step(&whole, s));
+    CHECK_0(step(&parts, s));
+    CHECK(fabsf(whole.loss - parts.loss) <= tolerance * 0.1f * whole.loss);
+    for (size_t i = 0; i < tutti_module_n_parameters(parts.m); i++) {
+        static _Thread_local float a[1 << 18], b[1 << 18];
+        tutti_tensor *t = tutti_module_parameter(parts.m, i),
+                     *w = tutti_module_parameter(whole.m, i);
+
+        if (!t->parameter->requires_grad)
+            continue;
+        CHECK_OK(tutti_tensor_grad_read(t, a));
+        CHECK_OK(tutti_tensor_grad_read(w, b));
+        CHECK_0(compare(t, a, b, tutti_shape_count(t->shape), tolerance));
+    }
+    stand_free(&parts);
+    stand_free(&whole);
+    return 0;
+}
+
+static void in_parts_the_bits_do_not_depend_on_the_number_of_ranks(void **state)
+{
+    (void)state;
+    fill_image();
+    for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++) {
+        if (all[i].lora && all[i].tokens)
+            continue; /* refused */
+        for (int n = 1; n <= 4; n *= 2)
+            if (tutti_run_ranks_as_threads(
+                    n, n == 1 ? computes_the_same_by_parts : computes_the_same_bits,
+                    (void *)(uintptr_t)&all[i]) != 0)
+                fail_msg("%s, row %zu, %d ranks", all[i].model, i, n);
+    }
 }
 
 /* ---- A program's own model ----------------------------------------------------------------------------------------- */
@@ -512,6 +592,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_divided_model_computes_what_the_whole_does),
+        cmocka_unit_test(in_parts_the_bits_do_not_depend_on_the_number_of_ranks),
         cmocka_unit_test(a_program_divides_its_own_layers),
         cmocka_unit_test(a_rank_that_fails),
         cmocka_unit_test(what_cannot_be_divided_is_refused_by_name),

@@ -186,6 +186,15 @@ damage no_step "step is not an integer from 0" "sed -i '/\"digest\":/d; /\"model
 damage index "tensor .no_such. is not in optimizer" "sed -i 's/\"exp_avg.fc1.bias\"/\"no_such\"/' \$at/optimizer.safetensors.index.json"
 damage no_index 'optimizer.safetensors is missing\|cannot open .*optimizer.safetensors' "rm \$at/optimizer.safetensors.index.json"
 
+# The same of a checkpoint in single files.
+train alone $keys
+[ -e alone/checkpoints/step-00000010/optimizer.safetensors ] || { ls alone/checkpoints/*; fail "no single files"; }
+cp alone/checkpoints/step-00000005/optimizer.safetensors alone/checkpoints/step-00000010
+said="optimizer.safetensors is of step 5, and state.json beside it of step 10"
+! verify alone/checkpoints/step-00000010 && grep -q "$said" verify.out || { cat verify.out; fail "verify takes the optimizer of another step"; }
+refused 1 "$said" "$TUTTI" train $keys --run-dir other --resume alone/checkpoints/step-00000010
+refused 1 "$said" "$TUTTI" train $keys -n 2 --zero 1 --run-dir other --resume alone/checkpoints/step-00000010
+
 # A file that a limit cuts: the state of that step is not saved, all ranks go on, and nothing is left.
 code=0
 (ulimit -f 40 && exec "$TUTTI" train --run-dir small $keys -n 3 --zero 1) >small.out 2>&1 || code=$?

@@ -41,6 +41,9 @@ text="--data text --data-dir $SOURCE_DIR/README.md"
 train words.run --init words $text --context 32 --max-steps 3 --eval-every 0 --lr 0 --threads 1
 "$TUTTI" checkpoint export words.run --hf words.out >export.out || { cat export.out; fail "export of words"; }
 cmp words/tokenizer.json words.out/tokenizer.json || fail "the tokenizer is not exported"
+"$TUTTI" checkpoint export words.run --hf words.parts --max-shard-size 30KB >export.out
+[ -e words.parts/model.safetensors.index.json ] && [ ! -e words.parts/model.safetensors ] || { ls words.parts; fail "not in parts"; }
+[ "$(hf loss words.parts)" = "$(hf loss words.out)" ] || fail "transformers has another loss of the parts"
 [ "$(hf ends words.out)" = "7 0 <|endoftext|>" ] || fail "tokens of begin and end: $(hf ends words.out)"
 "$TUTTI" eval words.out $text --context 32 --json out.json >eval.out 2>&1 || { cat eval.out; fail "eval of the exported folder"; }
 [ "$(field words.json loss)" = "$(field out.json loss)" ] || fail "the exported folder has another loss"

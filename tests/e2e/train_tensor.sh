@@ -1,5 +1,5 @@
 # Tensor parallel runs of `tutti train`: the same samples and losses as with whole layers, what is refused, a killed rank.
-# timeout: 240
+# timeout: 420
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 common="--max-steps 6 --log-every 1 --threads 1 --epochs 1 --progress plain"
@@ -50,6 +50,27 @@ train plain_bf16 $gpt2 --amp bf16
 train divided_bf16 -n 2 --tensor 2 $gpt2 --amp bf16
 alike plain_bf16 divided_bf16 2e-2
 
+# Sums of a fixed number of parts: one result for 1, 2 and 4 ranks; with two batches and ZeRO; resumed with another tensor.
+parts="--tensor-parts 4 --optimizer adamw --clip-grad-norm 0.3 --dropout 0.1 --max-steps 4 --eval-steps 0 --checkpoint-every 2 --keep-checkpoints 0"
+for model in gpt2 llama vit; do
+    keys=$parts
+    [ $model != llama ] || keys="$parts --kv-heads 4"
+    for tokens in "" --sequence-parallel; do
+        rm -rf parts.*
+        for t in 1 2 4; do
+            train parts.$t -n $t --tensor $t ${!model} $keys $tokens
+        done
+        same parts.1 parts.2
+        same parts.1 parts.4
+    done
+    train parts.onto -n 4 --tensor 4 ${!model} $keys --sequence-parallel --resume parts.1/checkpoints/step-00000002
+    same parts.1 parts.onto
+done
+train parts.data -n 2 $gpt2 $parts
+train parts.zero -n 4 --tensor 2 --zero 3 $gpt2 $parts
+same parts.data parts.zero
+says parts.zero "^tensor 2, in 4 parts: each layer is divided among 2 ranks; 2 batches of 4 a step$"
+
 # Checkpoints have whole tensors: resumed in the same layout with the same bits; in others, and evaluated by one rank.
 steps="--schedule constant --warmup-steps 0 --checkpoint-every 3 --keep-checkpoints 0 --ema 0.9"
 train all.2 -n 2 --tensor 2 $gpt2 $steps
@@ -84,6 +105,41 @@ timeout 60 "$TUTTI" checkpoint verify all.2 >verify.out 2>&1 || { cat verify.out
 train whole.1 $gpt2 $still --init whole.safetensors
 same init.1 whole.1
 
+# Evaluated, predicted and sampled from by ranks that have parts of the model.
+near() { # FILE FILE: losses
+    paste <(field "$1" loss) <(field "$2" loss) | awk '{ d = $1 - $2; exit !(d < 2e-6 * $1 && d > -2e-6 * $1) }' || fail "losses $(field "$1" loss) and $(field "$2" loss)"
+}
+"$TUTTI" eval all.2 --json eval.1 >eval.out 2>&1 || { cat eval.out; fail "eval"; }
+for layout in "-n 2 --tensor 2" "-n 3 --zero 3" "-n 4 --tensor 2 --zero 3"; do
+    timeout 100 "$TUTTI" eval all.2 $layout --json eval.2 >eval.out 2>&1 || { cat eval.out; fail "eval $layout"; }
+    near eval.1 eval.2
+done
+"$TUTTI" eval vit.1 --json eval.1 >/dev/null
+"$TUTTI" predict vit.1 --out predict.1.csv >predict.out 2>&1 || { cat predict.out; fail "predict"; }
+for layout in "-n 2 --tensor 2" "-n 4 --tensor 2" "-n 3 --zero 3"; do
+    timeout 100 "$TUTTI" eval vit.1 $layout --json eval.2 >eval.out 2>&1 || { cat eval.out; fail "eval of vit $layout"; }
+    near eval.1 eval.2
+    timeout 100 "$TUTTI" predict vit.1 $layout --out predict.2.csv >predict.out 2>&1 || { cat predict.out; fail "predict $layout"; }
+    diff <(cut -d, -f1,2 predict.1.csv) <(cut -d, -f1,2 predict.2.csv) >/dev/null || fail "predictions with $layout"
+done
+refused 2 "--tensor 2 on 3 ranks: 3 is not a multiple of 2" "$TUTTI" eval all.2 -n 3 --tensor 2
+refused 2 "zero: 1 divides gradients and an optimizer's state, which are not needed here" "$TUTTI" eval all.2 -n 2 --zero 1
+printf 'First Citizen:\n' >prompt
+for run in all.2 llama.1; do
+    how="--prompt-file prompt -n 60 --temperature 0.7 --samples 2 --seed 5"
+    "$TUTTI" generate $run $how >text.1 || fail "generate from $run"
+    timeout 100 "$TUTTI" generate $run $how --tensor 2 >text.2 2>text.err || { cat text.err; fail "generate from $run by two ranks"; }
+    cmp text.1 text.2 || fail "another text of $run by two ranks"
+done
+timeout 100 "$TUTTI" generate all.2 --prompt - -n 60 --temperature 0.7 --samples 2 --seed 5 --tensor 4 <prompt >text.2 2>text.err || { cat text.err; fail "generate with a prompt of standard input"; }
+"$TUTTI" generate all.2 $how >text.1
+cmp text.1 text.2 || fail "another text by four ranks, with a prompt of standard input"
+timeout 100 "$TUTTI" run -n 2 "$TUTTI" generate all.2 $how --tensor 2 >text.2 2>text.err || { cat text.err; fail "generate under a launcher"; }
+grep -q 'First Citizen' text.2 || fail "no text under a launcher"
+refused 2 "--tensor 2 on 3 ranks: all of them divide the model" "$TUTTI" run -n 3 "$TUTTI" generate all.2 --tensor 2
+refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" generate all.2 --tensor 3
+refused 1 "there is no such file or folder" "$TUTTI" generate nothing --tensor 2
+
 refused 2 "comm_hook: the matrices that powersgd approximates are divided" "$TUTTI" train -n 4 --tensor 2 $gpt2 --comm-hook powersgd
 refused 2 "--tensor 3 on 4 ranks: 4 is not a multiple of 3; --tensor 1, 2 or 4" "$TUTTI" train -n 4 --tensor 3 $gpt2
 refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" train -n 3 --tensor 3 $gpt2
@@ -91,6 +147,12 @@ refused 2 "kv_heads: llama: a layer has 1, which cannot be divided among 2 ranks
 refused 2 "model mini_resnet has no plan by which its layers could be divided among ranks" "$TUTTI" train -n 2 --tensor 2
 refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor 2 --shards 2 $gpt2
 refused 2 "sequence_parallel: it divides tokens among the ranks of a layer; add --tensor T" "$TUTTI" train -n 2 --sequence-parallel $gpt2
+refused 2 "tensor_parts: it is 6; expected a power of two" "$TUTTI" train -n 2 --tensor 2 --tensor-parts 6 $gpt2
+refused 2 "tensor_parts: 2 parts cannot be divided among the ranks of tensor=4" "$TUTTI" train -n 4 --tensor 4 --tensor-parts 2 $gpt2
+refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 8 parts" "$TUTTI" train -n 2 --tensor 2 --tensor-parts 8 $gpt2
+refused 2 "tensor_parts: with sequence_parallel, adapters' gradients are not sums of 4 parts" "$TUTTI" train -n 2 --tensor 2 --tensor-parts 4 --sequence-parallel --lora-rank 2 $gpt2
+refused 2 "tensor_parts: with pipeline=2 it cannot be used" "$TUTTI" train -n 2 --pipeline 2 --tensor-parts 4 $gpt2
+refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor-parts 2 --shards 2 $gpt2
 refused 2 "lora_dropout: with tensor=2" "$TUTTI" train -n 2 --tensor 2 $gpt2 --lora-rank 4 --lora-dropout 0.1
 refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
 refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2

@@ -39,7 +39,19 @@ for zero in 0 2 3; do
 done
 train other -n 3 $part --zero 3 --resume part.0/checkpoints/step-00000002
 
+# Weights from a file, which rank 0 reads tensor by tensor: all, some, of a longer context, under adapters, with tensor parallel.
+init="$gpt --max-steps 2 --eval-every 0 --init whole"
+for keys in "" "--init-only transformer.h.*" "--context 16" "--lora-rank 2" "--ema 0.9 --tensor 2"; do
+    rm -rf init.0 init.3
+    train init.0 -n 4 $init $keys
+    train init.3 -n 4 $init $keys --zero 3
+    [ "$(digest init.0)" = "$(digest init.3)" ] || fail "--init of $keys with --zero 3: other weights"
+    diff <(grep '^init: ' init.0.out) <(grep '^init: ' init.3.out) || fail "what was read, of $keys"
+done
+grep -q '^init: ' init.3.out || fail "nothing says what was read"
+[ "$(field init.0/summary.json ema_digest)" = "$(field init.3/summary.json ema_digest)" ] || fail "--init and ema with --zero 3"
+refused 1 "there is no such file or folder; expected a checkpoint" "$TUTTI" train -n 2 $gpt --zero 3 --init nothing
+
 train shards $part --zero 3 --shards 2
 says shards "^zero 3 is 1 with shards: only the optimizer state is divided$"
-refused 2 "zero: with 3 each rank has its share of the weights, and ema needs all" "$TUTTI" train --model mlp --zero 3 --ema 0.9
-refused 2 "and histograms needs all" "$TUTTI" train --model mlp --zero 3 --tensorboard --histograms 1
+refused 2 "zero: with 3 each rank has its share of the weights, and histograms need all" "$TUTTI" train --model mlp --zero 3 --histograms 1 --tensorboard

@@ -134,7 +134,7 @@ static void safetensors_files(void **state)
 static void pytorch_files(void **state)
 {
     (void)state;
-    assert_int_equal(tutti__pytorch_write(path, SOURCES, 3, NULL, 0), TUTTI_OK);
+    assert_int_equal(tutti__pytorch_write(path, SOURCES, 3, NULL, 0, NULL), TUTTI_OK);
     fuzz();
 }
 
@@ -146,7 +146,7 @@ static void pickles(void **state)
     size_t n_good;
 
     (void)state;
-    assert_int_equal(tutti__pytorch_write(path, SOURCES, 3, NULL, 0), TUTTI_OK);
+    assert_int_equal(tutti__pytorch_write(path, SOURCES, 3, NULL, 0, NULL), TUTTI_OK);
     assert_int_equal(tutti__zip_open(&zip, path, "PyTorch (zip)"), TUTTI_OK);
     n_good = (size_t)tutti__zip_at(zip, 0)->bytes;
     assert_int_equal(tutti__zip_read(zip, tutti__zip_at(zip, 0), good, n_good, 0), TUTTI_OK);

@@ -67,7 +67,7 @@ static void arrays_come_back_in_order_with_names_types_and_shapes(void **state)
     float got[6];
 
     (void)state;
-    assert_int_equal(tutti__pytorch_write(path, sources, TUTTI__COUNT_OF(sources), NULL, 0),
+    assert_int_equal(tutti__pytorch_write(path, sources, TUTTI__COUNT_OF(sources), NULL, 0, NULL),
                      TUTTI_OK);
     assert_int_equal(tutti__pytorch_open(&file, path), TUTTI_OK);
     assert_int_equal(tutti__pytorch_count(file), TUTTI__COUNT_OF(sources));
@@ -98,7 +98,7 @@ static void every_truncation_is_refused_and_every_changed_number_seen(void **sta
     FILE *f;
 
     (void)state;
-    assert_int_equal(tutti__pytorch_write(path, &source, 1, NULL, 0), TUTTI_OK);
+    assert_int_equal(tutti__pytorch_write(path, &source, 1, NULL, 0, NULL), TUTTI_OK);
     assert_int_equal(stat(path, &st), 0);
     good = malloc((size_t)st.st_size);
     f = fopen(path, "rb");
@@ -469,7 +469,7 @@ static void weights_are_read_as_another_type(void **state)
     float got[2];
 
     (void)state;
-    assert_int_equal(tutti__pytorch_write(path, sources, TUTTI__COUNT_OF(sources), NULL, 0),
+    assert_int_equal(tutti__pytorch_write(path, sources, TUTTI__COUNT_OF(sources), NULL, 0, NULL),
                      TUTTI_OK);
     assert_int_equal(tutti__weights_open(&file, path), TUTTI_OK);
     assert_string_equal(tutti__weights_kind(file), "PyTorch");

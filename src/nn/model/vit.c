@@ -50,8 +50,7 @@ static void linear_init(tutti_linear *m, tutti_module *parent, const char *name,
 
 static tutti_tensor *attention(vit_layer *m, tutti_tensor *x)
 {
-    tutti_tensor *qkv =
-        tutti_functional_linear(tutti__parallel_input(x, m->in_weight), m->in_weight, m->in_bias);
+    tutti_tensor *qkv = tutti__parallel_product(x, m->in_weight, m->in_bias);
 
     qkv = tutti__add_adapter(qkv, x, m->in_weight);
     return tutti_linear_forward(&m->out,

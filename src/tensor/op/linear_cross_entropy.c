@@ -11,13 +11,15 @@
  * number of threads.
  *
  * If ranks have parts of the classes (vocabulary_logits.h), each has its logits of a chunk, and all of them the few numbers of a row
- * from which loss and gradients follow. dx is then what this rank's classes give to it.
+ * from which loss and gradients follow. dx is then what this rank's classes give to it. In parts (tutti_peers.parts) each product is one
+ * for each part of the classes, and dx the sum over all ranks.
  *
  * On devices whose memory the host cannot read, a kernel takes the rows of a chunk; where the kernels have none, of probabilities, and of
  * losses that are not reduced, it is the linear operation and cross entropy. */
 #include "tensor/op/logit_rows.h"
 
 #include "base/half.h"
+#include "tensor/op/parts.h"
 #include "tensor/parallel.h"
 
 #include <string.h>
@@ -34,7 +36,7 @@ typedef struct attributes {
 
 /* What forward keeps: g of the only chunk, or the gradients, for the loss's gradient 1. */
 typedef struct saved_gradients {
-    tutti_tensor *g;
+    tutti_tensor **g;           /* of each part of the classes */
     tutti_tensor *dx, *dw, *db; /* NULL: not wanted */
 } saved_gradients;
 
@@ -56,12 +58,23 @@ static int64_t all_classes(const attributes *a, const tutti_tensor *weight)
     return a->divided ? a->divided->classes : weight->shape.d[0];
 }
 
+static bool in_parts(const attributes *a)
+{
+    return a->divided && a->divided->peers->parts > 0;
+}
+
+/* Of this rank's classes. */
+static int n_parts(const attributes *a)
+{
+    return in_parts(a) ? tutti__peers_units(a->divided->peers) : 1;
+}
+
 /* Several chunks need memory for a gradient of the weight besides: where all logits take no more than that and a chunk, one it is. The
- * same on all ranks that have parts of the classes: by the largest part. */
+ * same on all ranks that have parts of the classes: by the largest part; and for any number of ranks, if that may change no bits. */
 static int64_t rows_of_chunk(const attributes *a, const tutti__node *node, int64_t rows)
 {
     const tutti_tensor *w = node->src[1];
-    const int64_t size = a->divided ? a->divided->peers->size : 1;
+    const int64_t size = a->divided && !in_parts(a) ? a->divided->peers->size : 1;
     const int64_t classes = (all_classes(a, w) + size - 1) / size;
     const int64_t row = classes * (int64_t)tutti_dtype_size(node->src[0]->dtype);
     const int64_t weight = classes * w->shape.d[1] * (int64_t)tutti_dtype_size(w->dtype);
@@ -143,46 +156,115 @@ static tutti_tensor *rows_at(const pass *p, int64_t from, int64_t rows)
     return t;
 }
 
-static tutti_status chunk_gradients(const pass *p, tutti_tensor *g, tutti_tensor *x, int64_t from)
+/* Part k of a weight, a bias, or a gradient of one. */
+static tutti_tensor *part_of(const tutti__node *n, tutti_tensor *t, int k)
+{
+    const attributes *a = n->attributes;
+    tutti_tensor *part;
+    tutti_shape shape;
+    int64_t each, row;
+
+    if (!t || !in_parts(a))
+        return t;
+    shape = t->shape;
+    row = tutti_shape_count(shape) / shape.d[0];
+    each = tutti__classes_in_parts(a->divided).each;
+    shape.d[0] = shape.d[0] - k * each < each ? shape.d[0] - k * each : each;
+    part = tutti__tensor_new(t->cx, shape, t->dtype);
+    if (!part)
+        return NULL;
+    part->data = (char *)t->data + (size_t)(k * each * row) * tutti_dtype_size(t->dtype);
+    part->shared = true;
+    part->accumulate = t->accumulate;
+    return part;
+}
+
+static tutti_status gradients_of_weights(const tutti__node *n, const tutti__kernels *kernels,
+                                         tutti_tensor **g, tutti_tensor *x, tutti_tensor *dw,
+                                         tutti_tensor *db)
+{
+    for (int k = 0; k < n_parts(n->attributes); k++)
+        TUTTI_TRY(kernels->linear_backward_weights(part_of(n, dw, k), part_of(n, db, k), g[k], x));
+    return TUTTI_OK;
+}
+
+/* dx [R,K], without data */
+static tutti_status gradient_of_input(const tutti__node *n, const tutti__kernels *kernels,
+                                      tutti_tensor **g, tutti_tensor *dx)
+{
+    const attributes *a = n->attributes;
+    tutti__part_sum sum = {.cx = n->cx, .n = (size_t)tutti_shape_count(dx->shape)};
+
+    if (!in_parts(a))
+        return kernels->linear_backward_data(dx, g[0], n->src[1]);
+    for (int k = 0; k < n_parts(a); k++) {
+        tutti_tensor *part = tutti__tensor_new(n->cx, dx->shape, dx->dtype);
+
+        if (!part)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(kernels->linear_backward_data(part, g[k], part_of(n, n->src[1], k)));
+        TUTTI_TRY(tutti__part_sum_add(&sum, part, true));
+        tutti__tensor_release(part);
+    }
+    return tutti__part_sum_over_ranks(&sum, a->divided->peers, dx);
+}
+
+static tutti_status chunk_gradients(const pass *p, tutti_tensor **g, tutti_tensor *x, int64_t from)
 {
     saved_gradients *s = p->saved;
 
     if (s->dw || s->db) {
-        TUTTI_TRY(p->kernels->linear_backward_weights(s->dw, s->db, g, x));
+        TUTTI_TRY(gradients_of_weights(p->n, p->kernels, g, x, s->dw, s->db));
         if (s->dw)
             s->dw->accumulate = true;
         if (s->db)
             s->db->accumulate = true;
     }
     if (s->dx) {
-        tutti_tensor *dx = tutti__tensor_new(g->cx, x->shape, s->dx->dtype);
+        tutti_tensor *dx = tutti__tensor_new(x->cx, x->shape, s->dx->dtype);
         const void *elements;
 
         if (!dx)
             return TUTTI_ERR_MEMORY;
-        TUTTI_TRY(p->kernels->linear_backward_data(dx, g, p->n->src[1]));
+        TUTTI_TRY(gradient_of_input(p->n, p->kernels, g, dx));
         TUTTI_TRY(tutti__tensor_row_major(dx, &elements));
-        TUTTI_TRY(tutti__copy(g->cx->stream, (char *)s->dx->data + (size_t)from * p->row_bytes,
+        TUTTI_TRY(tutti__copy(x->cx->stream, (char *)s->dx->data + (size_t)from * p->row_bytes,
                               elements, (size_t)x->shape.d[0] * p->row_bytes));
         tutti__tensor_release(dx);
     }
     return TUTTI_OK;
 }
 
-static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
+/* x's logits of part k of the classes. */
+static tutti_status logits_of(const pass *p, tutti_tensor *x, int k, tutti_tensor **y_p)
 {
-    tutti_tensor *w = p->n->src[1], *x = rows_at(p, from, rows);
-    tutti_tensor *y =
-        tutti__tensor_new(p->n->cx, TUTTI_SHAPE(rows, w->shape.d[0]), p->n->src[0]->dtype);
+    tutti_tensor *w = part_of(p->n, p->n->src[1], k), *b = part_of(p->n, p->n->src[3], k), *y;
     const void *elements;
 
-    if (!x || !y)
+    if (!w)
         return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(p->kernels->linear_forward(y, x, w, p->n->src[3]));
+    *y_p = y = tutti__tensor_new(x->cx, TUTTI_SHAPE(x->shape.d[0], w->shape.d[0]), x->dtype);
+    if (!y)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(p->kernels->linear_forward(y, x, w, b));
     TUTTI_TRY(tutti__tensor_row_major(y, &elements));
     y->data = (void *)elements;
     y->layout = NULL;
-    p->c.logits = y;
+    return TUTTI_OK;
+}
+
+static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
+{
+    const attributes *a = p->n->attributes;
+    tutti_tensor *x = rows_at(p, from, rows);
+    tutti_tensor **y = tutti__step_alloc(p->n->cx, (size_t)n_parts(a) * sizeof(tutti_tensor *));
+
+    if (!x || !y)
+        return TUTTI_ERR_MEMORY;
+    for (int k = 0; k < n_parts(a); k++)
+        TUTTI_TRY(logits_of(p, x, k, &y[k]));
+    p->c.logits = y[0];
+    p->c.parts = in_parts(a) ? y : NULL;
     p->c.rows = rows;
     TUTTI_TRY(tutti__logit_rows_run(&p->c));
     p->c.label += rows;
@@ -196,7 +278,8 @@ static tutti_status run_chunk(pass *p, int64_t from, int64_t rows)
     }
     if (p->saved)
         TUTTI_TRY(chunk_gradients(p, y, x, from));
-    tutti__tensor_release(y);
+    for (int k = 0; k < n_parts(a); k++)
+        tutti__tensor_release(y[k]);
     return TUTTI_OK;
 }
 
@@ -426,36 +509,38 @@ static tutti_tensor *folded(tutti_tensor *t)
                : tutti__tensor_view(t, TUTTI_SHAPE(rows_of(t), t->shape.d[t->shape.n - 1]));
 }
 
-static tutti_status lce_backward(tutti__node *n)
+static tutti_status lce_backward(tutti__node *node)
 {
-    const tutti__kernels *kernels = n->cx->kernels;
-    saved_gradients *s = n->saved[0];
+    const tutti__kernels *kernels = node->cx->kernels;
+    const int n = n_parts(node->attributes);
+    saved_gradients *s = node->saved[0];
     tutti_tensor *dw, *db, *dx, *dx_rows, *x;
     const void *elements;
 
     if (!s->g)
-        return pass_gradients(n, s);
-    if (n->part != TUTTI__NODE_WEIGHTS) /* else it is scaled */
-        TUTTI_TRY(scale(n, &s->g));
-    TUTTI_TRY(tutti__weight_grad_of(n, 1, &dw));
-    TUTTI_TRY(tutti__weight_grad_of(n, 3, &db));
-    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
-    x = folded(n->src[0]);
+        return pass_gradients(node, s);
+    if (node->part != TUTTI__NODE_WEIGHTS) /* else it is scaled */
+        for (int k = 0; k < n; k++)
+            TUTTI_TRY(scale(node, &s->g[k]));
+    TUTTI_TRY(tutti__weight_grad_of(node, 1, &dw));
+    TUTTI_TRY(tutti__weight_grad_of(node, 3, &db));
+    TUTTI_TRY(tutti__grad_of(node, 0, &dx));
+    x = folded(node->src[0]);
     if (!x)
         return TUTTI_ERR_MEMORY;
     if (dw || db)
-        TUTTI_TRY(kernels->linear_backward_weights(dw, db, s->g, x));
-    tutti__weights_done(n);
+        TUTTI_TRY(gradients_of_weights(node, kernels, s->g, x, dw, db));
+    tutti__weights_done(node);
     if (dx) {
-        dx_rows = tutti__tensor_new(n->cx, x->shape, dx->dtype);
+        dx_rows = tutti__tensor_new(node->cx, x->shape, dx->dtype);
         if (!dx_rows)
             return TUTTI_ERR_MEMORY;
-        TUTTI_TRY(kernels->linear_backward_data(dx_rows, s->g, n->src[1]));
+        TUTTI_TRY(gradient_of_input(node, kernels, s->g, dx_rows));
         TUTTI_TRY(tutti__tensor_row_major(dx_rows, &elements));
         dx->data = (void *)elements;
     }
-    if (n->part != TUTTI__NODE_INPUTS)
-        tutti__tensor_release(s->g);
+    for (int k = 0; node->part != TUTTI__NODE_INPUTS && k < n; k++)
+        tutti__tensor_release(s->g[k]);
     return TUTTI_OK;
 }
 

@@ -1,7 +1,7 @@
 /* logit_rows.c -- losses of rows of logits, which become their gradients.   SPDX-License-Identifier: MIT
  *
  * If ranks have parts of the classes, each has its logits of the rows, and all of them the few numbers of a row from which loss
- * and gradients follow: they are exchanged once for all rows, and added in rank order. */
+ * and gradients follow: they are exchanged once for all rows, and added in order. */
 #include "tensor/op/logit_rows.h"
 
 #include "base/half.h"
@@ -20,8 +20,8 @@ tutti_status tutti__logit_rows_prepare(tutti__logit_rows *c, int64_t rows)
     if (!c->cx->device_ops->is_host)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "classes can be divided among ranks on the CPU "
                                                   "only");
-    tutti__chunk(d->classes, d->peers->size, d->peers->rank, &c->first);
-    c->sums = tutti__operation_memory(c->cx, (size_t)(rows * d->peers->size) * sizeof *c->sums);
+    c->n_parts = d->peers->size * tutti__peers_units(d->peers);
+    c->sums = tutti__operation_memory(c->cx, (size_t)(rows * c->n_parts) * sizeof *c->sums);
     return c->sums ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
@@ -63,13 +63,12 @@ static double row_loss(const tutti__logit_rows *c, float *x, int64_t label)
 /* Logits of F32 become exp(logit - largest). */
 static void sums_of_row(const tutti__logit_rows *c, int64_t i, int member)
 {
-    const tutti_peers *peers = c->divided->peers;
     const int64_t n = c->classes, label = c->label[i] - c->first;
     const bool half = c->logits->dtype != TUTTI_F32;
     const void *row =
         (char *)c->logits->data + (size_t)(i * n) * tutti_dtype_size(c->logits->dtype);
     float *x = half ? c->wide + member * n : (float *)(uintptr_t)row, largest;
-    tutti__row_sums *sums = &c->sums[peers->rank * c->rows + i];
+    tutti__row_sums *sums = &c->sums[c->part * c->rows + i];
 
     *sums = (tutti__row_sums){0};
     if (c->label[i] == c->how->ignore_index)
@@ -84,17 +83,16 @@ static void sums_of_row(const tutti__logit_rows *c, int64_t i, int member)
     sums->sum = tutti__sum(x, n);
 }
 
-/* The sums over all ranks, in rank order. */
-static tutti__row_sums add_ranks(const tutti__logit_rows *c, int64_t i)
+/* The sums over all parts, in their order. */
+static tutti__row_sums add_parts(const tutti__logit_rows *c, int64_t i)
 {
-    const int size = c->divided->peers->size;
     tutti__row_sums of = c->sums[i];
 
-    for (int r = 1; r < size; r++)
+    for (int r = 1; r < c->n_parts; r++)
         if (c->sums[r * c->rows + i].largest > of.largest)
             of.largest = c->sums[r * c->rows + i].largest;
     of.sum = of.own = of.all = 0;
-    for (int r = 0; r < size; r++) {
+    for (int r = 0; r < c->n_parts; r++) {
         const tutti__row_sums *part = &c->sums[r * c->rows + i];
 
         of.sum += part->sum * tutti__exp(part->largest - of.largest);
@@ -107,14 +105,13 @@ static tutti__row_sums add_ranks(const tutti__logit_rows *c, int64_t i)
 /* The loss of a row, and the gradient of this rank's logits in place of them. */
 static void divided_row(const tutti__logit_rows *c, int64_t i, int member)
 {
-    const tutti_peers *peers = c->divided->peers;
     const int64_t n = c->classes, label = c->label[i] - c->first, V = c->divided->classes;
     const double smoothing = (double)c->how->label_smoothing;
     const bool half = c->logits->dtype != TUTTI_F32;
     void *row = (char *)c->logits->data + (size_t)(i * n) * tutti_dtype_size(c->logits->dtype);
     float *x = half ? c->wide + member * n : row;
-    const double largest = c->sums[peers->rank * c->rows + i].largest;
-    const tutti__row_sums of = add_ranks(c, i);
+    const double largest = c->sums[c->part * c->rows + i].largest;
+    const tutti__row_sums of = add_parts(c, i);
     const double log_sum = of.largest + tutti__log(of.sum);
 
     c->loss[i] = (1 - smoothing) * (log_sum - of.own) +
@@ -146,14 +143,15 @@ static void sums_job(void *arg, int64_t job, int member)
 static tutti_status exchange_sums(tutti__logit_rows *c)
 {
     const tutti_peers *peers = c->divided->peers;
-    const size_t n = (size_t)c->rows * sizeof(tutti__row_sums) / sizeof(float);
-    const tutti__row_sums *own = c->sums + peers->rank * c->rows;
+    const int units = c->n_parts / peers->size;
+    const size_t n = (size_t)(c->rows * units) * sizeof(tutti__row_sums) / sizeof(float);
+    const tutti__row_sums *own = c->sums + peers->rank * units * c->rows;
     float *mine = tutti__operation_memory(c->cx, n * sizeof *mine + 1);
 
     if (!mine)
         return TUTTI_ERR_MEMORY;
     memcpy(mine, own, n * sizeof *mine);
-    return peers->all_gather(peers->self, mine, n, (float *)c->sums);
+    return tutti__peers_gather_values(peers, mine, n, (float *)c->sums);
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
@@ -207,22 +205,49 @@ static tutti_status device_rows(const tutti__logit_rows *c)
     return c->cx->f32_kernels->label_rows(c->logits, c->label, c->device_loss, &a);
 }
 
+/* Part k of this rank's. */
+static void take_part(tutti__logit_rows *c, int k)
+{
+    const tutti__divided_classes *d = c->divided;
+    int64_t classes;
+
+    if (!d)
+        return;
+    c->part = d->peers->rank * (c->n_parts / d->peers->size) + k;
+    classes = tutti__chunk(d->classes, c->n_parts, 1, c->part, &c->first);
+    if (c->parts) {
+        c->logits = c->parts[k];
+        c->classes = classes;
+    }
+}
+
+static void each_part(tutti__logit_rows *c, void (*job)(void *arg, int64_t job, int member))
+{
+    const int n = c->divided ? c->n_parts / c->divided->peers->size : 1;
+
+    for (int k = 0; k < n; k++) {
+        take_part(c, k);
+        tutti__parallel(c->cx, job, c, (c->rows + c->in_job - 1) / c->in_job);
+    }
+}
+
 tutti_status tutti__logit_rows_run(tutti__logit_rows *c)
 {
     if (c->device_loss)
         return device_rows(c);
 
+    take_part(c, 0);
     c->in_job = (JOB + c->classes - 1) / c->classes;
-    if (c->logits->dtype != TUTTI_F32 && !c->wide) {
+    if (c->logits->dtype != TUTTI_F32 && !c->wide) { /* the first part is the largest */
         c->wide =
             tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
         if (!c->wide)
             return TUTTI_ERR_MEMORY;
     }
     if (c->sums) {
-        tutti__parallel(c->cx, sums_job, c, (c->rows + c->in_job - 1) / c->in_job);
+        each_part(c, sums_job);
         TUTTI_TRY(exchange_sums(c));
     }
-    tutti__parallel(c->cx, rows_job, c, (c->rows + c->in_job - 1) / c->in_job);
+    each_part(c, rows_job);
     return TUTTI_OK;
 }

@@ -18,14 +18,17 @@ typedef struct tutti__logit_rows {
     const tutti__divided_classes *divided; /* NULL: this rank has all classes */
     const int64_t *label;                  /* of the first row */
     tutti_tensor *logits;
+    tutti_tensor **
+        parts; /* if a rank's classes are several parts (peers->parts), in place of logits: each one's */
     int64_t classes, in_job, rows;
     bool gradients; /* wanted in place of the logits */
     double divisor;
     double *loss;          /* of each row */
     float *device_loss;    /* the same in a device's memory; else NULL */
     float *wide;           /* a row in F32 for each thread, if the logits have 16 bits */
-    int64_t first;         /* class of this rank's first logit */
-    tutti__row_sums *sums; /* of each row, by rank, if classes are divided */
+    int64_t first;         /* class of this rank's (part's) first logit */
+    int part, n_parts;     /* of those of all ranks; one a rank if not given */
+    tutti__row_sums *sums; /* of each row, by part, if classes are divided */
 } tutti__logit_rows;
 
 /* If classes are divided: where this rank's begin, and room for sums of at most `rows` rows. Every rank has as many in a call. */

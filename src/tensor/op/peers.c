@@ -25,7 +25,7 @@ static tutti_status add_up_halves(const tutti_peers *peers, tutti_tensor *t, siz
     if (!wide)
         return TUTTI_ERR_MEMORY;
     tutti__half_to_f32(wide, t->data, n, t->dtype);
-    TUTTI_TRY(peers->sum(peers->self, wide, n));
+    TUTTI_TRY(tutti__peers_sum_values(peers, wide, n));
     tutti__half_from_f32(t->data, wide, n, t->dtype);
     return TUTTI_OK;
 }
@@ -37,7 +37,8 @@ tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t)
     if (!t->cx->device_ops->is_host)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "layers can be divided among ranks on the CPU "
                                                   "only");
-    return t->dtype == TUTTI_F32 ? peers->sum(peers->self, t->data, n) : add_up_halves(peers, t, n);
+    return t->dtype == TUTTI_F32 ? tutti__peers_sum_values(peers, t->data, n)
+                                 : add_up_halves(peers, t, n);
 }
 
 /* Gives `to` the elements of `from` in memory of its own. */

@@ -12,6 +12,8 @@
 
 #include "tensor/op.h"
 
+#include <string.h>
+
 /* x for a product whose result is divided; x itself if it is one already, or without gradients. */
 tutti_tensor *tutti__peers_copy(tutti_tensor *x, const tutti_peers *peers);
 /* What such a copy is of; else x. */
@@ -23,6 +25,26 @@ tutti_tensor *tutti__peers_sum(tutti_tensor *x, tutti_tensor *bias, const tutti_
 tutti_tensor *tutti__peers_rows(tutti_tensor *x, const int64_t *place, tutti_shape shape,
                                 const tutti_peers *peers);
 
+/* Parts of each sum that a rank computes (tutti_peers.parts). */
+static inline int tutti__peers_units(const tutti_peers *peers)
+{
+    return peers->parts > 0 ? peers->parts / peers->size : 1;
+}
+/* values = their sum over all ranks */
+static inline tutti_status tutti__peers_sum_values(const tutti_peers *peers, float *values,
+                                                   size_t n)
+{
+    return peers->size > 1 ? peers->sum(peers->self, values, n) : TUTTI_OK;
+}
+/* all (size x n) = every rank's n values */
+static inline tutti_status tutti__peers_gather_values(const tutti_peers *peers, const float *values,
+                                                      size_t n, float *all)
+{
+    if (peers->size > 1)
+        return peers->all_gather(peers->self, values, n, all);
+    memcpy(all, values, n * sizeof *all);
+    return TUTTI_OK;
+}
 /* t, which has memory of its own, row-major, becomes its sum over all ranks. */
 tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t);
 
@@ -31,13 +53,22 @@ void tutti__peers_add_bias(tutti_tensor *y, const tutti_tensor *bias);
 /* The gradient of that bias, n's source 1, if it is wanted. */
 tutti_status tutti__peers_bias_gradient(tutti__node *n);
 
-/* Part `index` of n elements among `count` ranks, in torch.chunk's sizes: *begin_p, and how many. */
-static inline int64_t tutti__chunk(int64_t n, int count, int index, int64_t *begin_p)
+/* Part `index` of n elements among `count` ranks, each of which has `units` neighbours of all count * units parts in torch.chunk's sizes:
+ * *begin_p, and how many. */
+static inline int64_t tutti__chunk(int64_t n, int count, int units, int index, int64_t *begin_p)
 {
-    const int64_t each = (n + count - 1) / count, begin = each * index < n ? each * index : n;
+    const int64_t each = (n + (int64_t)count * units - 1) / ((int64_t)count * units) * units;
+    const int64_t begin = each * index < n ? each * index : n;
 
     *begin_p = begin;
     return n - begin < each ? n - begin : each;
+}
+
+/* The same of `rank` among peers. */
+static inline int64_t tutti__peers_chunk(const tutti_peers *peers, int64_t n, int rank,
+                                         int64_t *begin_p)
+{
+    return tutti__chunk(n, peers->size, tutti__peers_units(peers), rank, begin_p);
 }
 
 #endif

@@ -13,24 +13,23 @@ typedef struct attributes {
     tutti_shape whole; /* of a gathered result */
 } attributes;
 
-/* How the rows of a tensor are divided. */
-typedef struct division {
-    const tutti_peers *peers;
-    int64_t rows, width, each; /* each: rows exchanged by a rank */
-    int64_t begin, own;        /* this rank's */
-    size_t bytes;              /* of a row */
-} division;
-
-static division division_of(const tutti__node *n, tutti_shape whole, tutti_dtype dtype)
+tutti__rows_division tutti__rows_divided(const tutti_peers *peers, tutti_shape whole,
+                                         tutti_dtype dtype)
 {
-    const tutti_peers *peers = ((const attributes *)n->attributes)->peers;
-    division d = {.peers = peers, .width = whole.d[whole.n - 1]};
+    tutti__rows_division d = {.peers = peers, .dtype = dtype, .width = whole.d[whole.n - 1]};
+    const int64_t units = tutti__peers_units(peers);
 
     d.rows = tutti_shape_count(whole) / d.width;
-    d.each = (d.rows + peers->size - 1) / peers->size;
-    d.own = tutti__chunk(d.rows, peers->size, peers->rank, &d.begin);
+    d.part = (d.rows + peers->size * units - 1) / (peers->size * units);
+    d.each = d.part * units;
+    d.own = tutti__peers_chunk(peers, d.rows, peers->rank, &d.begin);
     d.bytes = (size_t)d.width * tutti_dtype_size(dtype);
     return d;
+}
+
+static tutti__rows_division division_of(const tutti__node *n, tutti_shape whole, tutti_dtype dtype)
+{
+    return tutti__rows_divided(((const attributes *)n->attributes)->peers, whole, dtype);
 }
 
 static tutti_status check_host(const tutti__node *n)
@@ -43,58 +42,57 @@ static tutti_status check_host(const tutti__node *n)
 
 /* ---- Exchange -------------------------------------------------------------------------------------------------- */
 
-/* to [rows,width] = all ranks' rows; own: this one's. */
-static tutti_status gather(const tutti__node *n, const division *d, const void *own, void *to)
+tutti_status tutti__rows_gather(tutti_ctx *cx, const tutti__rows_division *d, const void *own,
+                                void *to)
 {
     const size_t each = (size_t)d->each * d->bytes, size = (size_t)d->peers->size;
     const size_t floats = (each + sizeof(float) - 1) / sizeof(float);
     const bool even = each % sizeof(float) == 0;
-    float *mine = tutti__operation_memory(n->cx, floats * sizeof *mine + 1);
+    float *mine = tutti__operation_memory(cx, floats * sizeof *mine + 1);
     float *all = even && d->rows == d->each * (int64_t)size
                      ? to
-                     : tutti__operation_memory(n->cx, floats * size * sizeof *all + 1);
+                     : tutti__operation_memory(cx, floats * size * sizeof *all + 1);
 
     if (!mine || !all)
         return TUTTI_ERR_MEMORY;
     memcpy(mine, own, (size_t)d->own * d->bytes);
     memset((char *)mine + (size_t)d->own * d->bytes, 0,
            floats * sizeof *mine - (size_t)d->own * d->bytes);
-    TUTTI_TRY(d->peers->all_gather(d->peers->self, mine, floats, all));
+    TUTTI_TRY(tutti__peers_gather_values(d->peers, mine, floats, all));
     for (size_t r = 0; all != to && r < size; r++) {
-        int64_t begin, rows = tutti__chunk(d->rows, (int)size, (int)r, &begin);
+        int64_t begin, rows = tutti__peers_chunk(d->peers, d->rows, (int)r, &begin);
 
         memcpy((char *)to + (size_t)begin * d->bytes, all + r * floats, (size_t)rows * d->bytes);
     }
     return TUTTI_OK;
 }
 
-/* own = this rank's rows of the sum over ranks of `from` [rows,width]. */
-static tutti_status sum_rows(const tutti__node *n, const division *d, const void *from, void *own,
-                             tutti_dtype dtype)
+tutti_status tutti__rows_sum(tutti_ctx *cx, const tutti__rows_division *d, const void *from,
+                             tutti_dtype from_dtype, void *own)
 {
     const size_t count = (size_t)(d->rows * d->width), kept = (size_t)(d->own * d->width);
     const size_t each = (size_t)(d->each * d->width), size = (size_t)d->peers->size;
-    float *all = tutti__operation_memory(n->cx, each * size * sizeof *all);
+    float *all = tutti__operation_memory(cx, each * size * sizeof *all);
     float *mine = all ? all + (size_t)(d->begin * d->width) : NULL;
 
     if (!all)
         return TUTTI_ERR_MEMORY;
-    if (dtype == TUTTI_F32)
+    if (from_dtype == TUTTI_F32)
         memcpy(all, from, count * sizeof *all);
     else
-        tutti__half_to_f32(all, from, count, dtype);
+        tutti__half_to_f32(all, from, count, from_dtype);
     memset(all + count, 0, (each * size - count) * sizeof *all);
-    if (d->peers->reduce_scatter) {
-        mine = tutti__operation_memory(n->cx, each * sizeof *mine);
+    if (d->peers->reduce_scatter && size > 1) {
+        mine = tutti__operation_memory(cx, each * sizeof *mine);
         if (!mine)
             return TUTTI_ERR_MEMORY;
         TUTTI_TRY(d->peers->reduce_scatter(d->peers->self, all, each, mine));
     } else
-        TUTTI_TRY(d->peers->sum(d->peers->self, all, count));
-    if (dtype == TUTTI_F32)
+        TUTTI_TRY(tutti__peers_sum_values(d->peers, all, count));
+    if (d->dtype == TUTTI_F32)
         memcpy(own, mine, kept * sizeof *mine);
     else
-        tutti__half_from_f32(own, mine, kept, dtype);
+        tutti__half_from_f32(own, mine, kept, d->dtype);
     return TUTTI_OK;
 }
 
@@ -103,7 +101,7 @@ static tutti_status gather_gradient(tutti__node *n)
 {
     tutti_tensor *dx;
     const void *dy;
-    division d;
+    tutti__rows_division d;
 
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
     if (!dx)
@@ -111,7 +109,7 @@ static tutti_status gather_gradient(tutti__node *n)
     d = division_of(n, dx->shape, dx->dtype);
     TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
-    return gather(n, &d, dy, dx->data);
+    return tutti__rows_gather(n->cx, &d, dy, dx->data);
 }
 
 /* ---- Divide ---------------------------------------------------------------------------------------------------- */
@@ -129,19 +127,21 @@ static tutti_status rows_shape(const tutti_op_args *p, tutti_shape *y, tutti_dty
         return tutti__fail(TUTTI_ERR_ARG, "x is %s, expected rows, [..,D]",
                            tutti__shape_text(x->shape));
     rows = tutti_shape_count(x->shape) / x->shape.d[x->shape.n - 1];
-    if (tutti__chunk(rows, peers->size, peers->size - 1, &begin) < 1)
+    if (tutti__chunk(rows, peers->size * tutti__peers_units(peers), 1,
+                     peers->size * tutti__peers_units(peers) - 1, &begin) < 1)
         return tutti__fail(TUTTI_ERR_ARG,
                            "x is %s: %lld tokens cannot be divided among %d ranks, each of which "
                            "needs one; use larger batches",
-                           tutti__shape_text(x->shape), (long long)rows, peers->size);
-    *y = TUTTI_SHAPE(tutti__chunk(rows, peers->size, peers->rank, &begin),
+                           tutti__shape_text(x->shape), (long long)rows,
+                           peers->size * tutti__peers_units(peers));
+    *y = TUTTI_SHAPE(tutti__peers_chunk(peers, rows, peers->rank, &begin),
                      x->shape.d[x->shape.n - 1]);
     return TUTTI_OK;
 }
 
 static tutti_status divide_forward(tutti__node *n)
 {
-    const division d = division_of(n, n->src[0]->shape, n->src[0]->dtype);
+    const tutti__rows_division d = division_of(n, n->src[0]->shape, n->src[0]->dtype);
     const void *x;
 
     TUTTI_TRY(check_host(n));
@@ -177,30 +177,30 @@ static tutti_status whole_shape(const tutti_op_args *p, tutti_shape *y, tutti_dt
 
 static tutti_status gather_forward(tutti__node *n)
 {
-    const division d = division_of(n, n->dst->shape, n->dst->dtype);
+    const tutti__rows_division d = division_of(n, n->dst->shape, n->dst->dtype);
     const void *own;
 
     TUTTI_TRY(check_host(n));
     TUTTI_TRY(tutti__tensor_row_major(n->src[0], &own));
     TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
-    return gather(n, &d, own, n->dst->data);
+    return tutti__rows_gather(n->cx, &d, own, n->dst->data);
 }
 
 static tutti_status sum_gradient(tutti__node *n)
 {
-    const division d = division_of(n, n->dst->shape, n->dst->dtype);
+    const tutti__rows_division d = division_of(n, n->dst->shape, n->dst->dtype);
     tutti_tensor *dx;
     const void *dy;
 
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
     TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
-    return sum_rows(n, &d, dy, dx->data, dx->dtype);
+    return tutti__rows_sum(n->cx, &d, dy, dx->dtype, dx->data);
 }
 
 static tutti_status own_gradient(tutti__node *n)
 {
-    const division d = division_of(n, n->dst->shape, n->dst->dtype);
+    const tutti__rows_division d = division_of(n, n->dst->shape, n->dst->dtype);
     tutti_tensor *dx;
     const void *dy;
 
@@ -261,13 +261,13 @@ static tutti_status sum_shape(const tutti_op_args *p, tutti_shape *y, tutti_dtyp
 
 static tutti_status sum_forward(tutti__node *n)
 {
-    const division d = division_of(n, n->src[0]->shape, n->src[0]->dtype);
+    const tutti__rows_division d = division_of(n, n->src[0]->shape, n->src[0]->dtype);
     const void *x;
 
     TUTTI_TRY(check_host(n));
     TUTTI_TRY(tutti__tensor_row_major(n->src[0], &x));
     TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
-    TUTTI_TRY(sum_rows(n, &d, x, n->dst->data, n->dst->dtype));
+    TUTTI_TRY(tutti__rows_sum(n->cx, &d, x, n->dst->dtype, n->dst->data));
     if (n->src[1])
         tutti__peers_add_bias(n->dst, n->src[1]);
     return TUTTI_OK;

@@ -26,6 +26,26 @@ tutti_tensor *tutti__tokens_original(tutti_tensor *x);
 /* x [..,D] -> [R,D]; bias [D] (NULL: none) is added to the sum, and has in backward its part of the gradient. */
 tutti_tensor *tutti__tokens_sum(tutti_tensor *x, tutti_tensor *bias, const tutti_peers *peers);
 
+/* How the rows of a tensor are divided. */
+typedef struct tutti__rows_division {
+    const tutti_peers *peers;
+    tutti_dtype dtype;
+    int64_t rows, width, each; /* each: rows exchanged by a rank */
+    int64_t part;       /* rows of a part (tutti_peers.parts); the last ones may have fewer */
+    int64_t begin, own; /* this rank's */
+    size_t bytes;       /* of a row */
+} tutti__rows_division;
+
+/* Of the rows of `whole`. */
+tutti__rows_division tutti__rows_divided(const tutti_peers *peers, tutti_shape whole,
+                                         tutti_dtype dtype);
+/* to [rows,width] = all ranks' rows; own: this one's. */
+tutti_status tutti__rows_gather(tutti_ctx *cx, const tutti__rows_division *d, const void *own,
+                                void *to);
+/* own, of d's dtype, = this rank's rows of the sum over ranks of `from` [rows,width]. */
+tutti_status tutti__rows_sum(tutti_ctx *cx, const tutti__rows_division *d, const void *from,
+                             tutti_dtype from_dtype, void *own);
+
 /* Dropout of elements from `first` on of what x is a part of, whose numbers it draws. */
 tutti_tensor *tutti__dropout_of_part(tutti_tensor *x, float p, int64_t first);
 

@@ -2,6 +2,7 @@
 #include "tensor/op/vocabulary_logits.h"
 
 #include "tensor/op/linear.h"
+#include "tensor/op/parts.h"
 
 #include "base/half.h"
 
@@ -37,19 +38,27 @@ static void put_row(tutti_tensor *to, int64_t at, const float *from, int64_t n)
         tutti__half_from_f32((uint16_t *)to->data + at, from, (size_t)n, to->dtype);
 }
 
+/* Classes of the first rank. */
+static int64_t largest_part(const tutti__divided_classes *d)
+{
+    int64_t begin;
+
+    return tutti__peers_chunk(d->peers, d->classes, 0, &begin);
+}
+
 /* Rows [from, end) of all ranks' logits. mine: room for `each` of a row, all: for those of all ranks. */
 static tutti_status gather_rows(tutti_tensor *to, const tutti_tensor *own,
                                 const tutti__divided_classes *d, int64_t from, int64_t end,
                                 float *mine, float *all)
 {
-    const int64_t each = (d->classes + d->peers->size - 1) / d->peers->size, rows = end - from;
+    const int64_t rows = end - from, each = largest_part(d);
     const int64_t width = own->shape.d[1];
 
     for (int64_t r = 0; r < rows; r++)
         get_row(mine + r * each, own, (from + r) * width, width);
-    TUTTI_TRY(d->peers->all_gather(d->peers->self, mine, (size_t)(rows * each), all));
+    TUTTI_TRY(tutti__peers_gather_values(d->peers, mine, (size_t)(rows * each), all));
     for (int rank = 0; rank < d->peers->size; rank++) {
-        int64_t begin, n = tutti__chunk(d->classes, d->peers->size, rank, &begin);
+        int64_t begin, n = tutti__peers_chunk(d->peers, d->classes, rank, &begin);
 
         for (int64_t r = 0; r < rows; r++)
             put_row(to, (from + r) * d->classes + begin, all + (rank * rows + r) * each, n);
@@ -61,7 +70,7 @@ static tutti_status gather_rows(tutti_tensor *to, const tutti_tensor *own,
 static tutti_status gather(tutti_tensor *to, const tutti_tensor *own,
                            const tutti__divided_classes *d)
 {
-    const int64_t each = (d->classes + d->peers->size - 1) / d->peers->size;
+    const int64_t each = largest_part(d);
     const int64_t rows = own->shape.d[0], all_each = each * d->peers->size;
     const int64_t some = CHUNK / all_each + 1 < rows ? CHUNK / all_each + 1 : rows;
     float *room =
@@ -86,7 +95,12 @@ static tutti_status compute_divided(tutti_tensor *t, tutti_tensor *x,
 
     if (!own)
         return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(tutti__linear_into(own, x, of->weight, of->bias));
+    if (of->divided->peers->parts > 0) {
+        const tutti__layer_in_parts layer = tutti__classes_in_parts(of->divided);
+
+        TUTTI_TRY(tutti__columns_forward(own, x, of->weight, of->bias, &layer));
+    } else
+        TUTTI_TRY(tutti__linear_into(own, x, of->weight, of->bias));
     TUTTI_TRY(tutti__tensor_row_major(own, &elements));
     own->data = (void *)elements;
     TUTTI_TRY(gather(t, own, of->divided));
@@ -106,7 +120,7 @@ static tutti_status own_columns(const tutti__node *n, const tutti__divided_class
 
     TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &elements));
     from.data = (void *)elements;
-    width = tutti__chunk(d->classes, d->peers->size, d->peers->rank, &begin);
+    width = tutti__peers_chunk(d->peers, d->classes, d->peers->rank, &begin);
     rows = tutti_shape_count(dy->shape) / d->classes;
     *own_p = tutti__tensor_new(n->cx, TUTTI_SHAPE(rows, width), dy->dtype);
     row = tutti__operation_memory(n->cx, (size_t)width * sizeof *row);
@@ -164,7 +178,12 @@ static tutti_status logits_backward(tutti__node *n)
     TUTTI_TRY(tutti__tensor_compute(n->src[0]));
     if (a->divided)
         TUTTI_TRY(own_columns(n, a->divided, &n->dst->grad));
-    status = tutti__linear_backward(n);
+    if (a->divided && a->divided->peers->parts > 0) {
+        const tutti__layer_in_parts layer = tutti__classes_in_parts(a->divided);
+
+        status = tutti__columns_backward(n, n->dst->grad, &layer);
+    } else
+        status = tutti__linear_backward(n);
     n->dst->grad = dy;
     return status;
 }

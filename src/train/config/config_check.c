@@ -98,16 +98,47 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
     return TUTTI_OK;
 }
 
+/* tensor_parts, which makes the same sums whatever tensor is. */
+static tutti_status check_parts(const tutti__train_config *c)
+{
+    const long long parts = c->tensor_parts;
+
+    if (parts == 0)
+        return TUTTI_OK;
+    if ((parts & (parts - 1)) != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor_parts: it is %lld; expected a power of two, as sums of parts "
+                           "are added in pairs",
+                           parts);
+    if (parts % c->tensor != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor_parts: %lld parts cannot be divided among the ranks of "
+                           "tensor=%lld; expected a tensor that divides them",
+                           parts, (long long)c->tensor);
+    if (c->lora_dropout > 0 || strcmp(c->comm_hook, "powersgd") == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor_parts: %s makes another result for each tensor; leave one of "
+                           "them out",
+                           c->lora_dropout > 0 ? "lora_dropout" : "comm_hook=powersgd");
+    if (c->sequence_parallel && c->lora_rank > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tensor_parts: with sequence_parallel, adapters' gradients are not sums "
+                           "of %lld parts; leave out sequence_parallel or lora_rank",
+                           parts);
+    return TUTTI_OK;
+}
+
 /* Keys that divide a model among ranks. */
 static tutti_status check_layout(const tutti__train_config *c, const tutti__parts *parts)
 {
     const char *name = c->pipeline > 1 ? "pipeline" : "tensor";
 
     TUTTI_TRY(check_pipeline(c, parts));
-    if (c->tensor == 1 && c->sequence_parallel)
+    TUTTI_TRY(check_parts(c));
+    if (c->tensor == 1 && c->tensor_parts == 0 && c->sequence_parallel)
         return tutti__fail(TUTTI_ERR_ARG, "sequence_parallel: it divides tokens among the "
                                           "ranks of a layer; add --tensor T");
-    if (c->tensor == 1 && c->pipeline == 1)
+    if (c->tensor == 1 && c->tensor_parts == 0 && c->pipeline == 1)
         return TUTTI_OK;
     if (c->tensor > 1 && strcmp(c->comm_hook, "powersgd") == 0)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -201,12 +232,10 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
         return tutti__fail(TUTTI_ERR_ARG,
                            "zero: with it each rank has its share of the mean gradients, and the "
                            "program's on_gradients needs all of them; use zero=0, or shards");
-    if (c->zero == 3 && c->shards == 0 && (c->ema > 0 || c->histograms))
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "zero: with 3 each rank has its share of the weights, and %s needs all of "
-            "them; use zero=2, or leave %s out",
-            c->ema > 0 ? "ema" : "histograms", c->ema > 0 ? "ema" : "histograms");
+    if (c->zero == 3 && c->shards == 0 && c->histograms)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "zero: with 3 each rank has its share of the weights, and histograms "
+                           "need all of them; use zero=2, or leave histograms out");
     if (c->ema == 1)
         return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
                                           "below 1, as 0.999, or 0 for none");

@@ -380,7 +380,7 @@ static tutti_status open_session(forecast *p)
     TUTTI_TRY(tutti__session_open_alone(s));
     if (s->pipeline && p->after)
         TUTTI_TRY(tutti__pipeline_plan(s->pipeline, p->after));
-    if (c->init[0]) /* loads them all, before there are shares */
+    if (c->init[0] && c->zero != 3) /* else tensor by tensor, when there are shares */
         TUTTI_TRY(need_all(s->module));
     p->plan = tutti__plan_of(c, tutti_dataset_describe(s->data.train).count,
                              tutti__session_shares(s), s->data.test != NULL, &p->at);
@@ -444,7 +444,7 @@ static void note_parts(forecast *p)
     f->elements = tutti_module_count(s->module);
     f->parameters = parameters.most + buffers;
     f->gradients = gradients.most;
-    f->average = s->ema ? flat : 0;
+    f->average = s->ema ? s->ema->n * sizeof(float) : 0;
     f->communication = stage >= 2 ? group : group > flat ? group - flat : 0;
     if (s->shards >
         0) { /* half of it is for shards that begin late (reducer/exact.c): never one worker's */

@@ -2,10 +2,12 @@
 #include "train/infer/generate.h"
 
 #include "checkpoint/json_text.h"
+#include "checkpoint/module_load.h"
 #include "checkpoint/weights.h"
 #include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
 #include "nn/nn.h"
+#include "train/config/agreement.h"
 #include "train/config/config_language.h"
 #include "train/config/hf_config.h"
 #include "train/infer/generation.h"
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/checkpoint.h>
+#include <tutti/ddp.h>
 #include <unistd.h>
 
 typedef struct writer {
@@ -29,7 +32,9 @@ typedef struct writer {
     tutti_tokenizer *tokenizer;
     json_t *ends; /* tokens at which a text ends, besides the tokenizer's; NULL: none */
     tutti__generation generation;
-    size_t vocab;
+    tutti_group *group; /* of the ranks that divide the model; NULL: it is not divided */
+    tutti_peers peers;
+    size_t vocab, limit; /* tokens that the model knows; those of the tokenizer */
     int64_t context,
         positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
     FILE *out;
@@ -104,32 +109,49 @@ static tutti_status find_sizes(writer *w, const char *path)
     return TUTTI_OK;
 }
 
-static tutti_status open_model(writer *w, const char *path)
+static bool is_first(const writer *w)
+{
+    return !w->group || tutti_group_rank(w->group) == 0;
+}
+
+/* path: on rank 0, which reads tensor by tensor and sends each rank what it has. */
+static tutti_status load_weights(writer *w, const char *path)
+{
+    static const tutti_load_opts load = {.finite = true};
+    const char *lora = w->config.lora_init;
+    tutti_module *m = tutti_model_module(w->model);
+    char text[2048];
+
+    if (w->group)
+        TUTTI_TRY(
+            tutti__module_load_pieces(m, w->group, path, &load, *lora != '\0', text, sizeof text));
+    else
+        TUTTI_TRY(tutti_module_load_with(m, path, &load, text, sizeof text));
+    return *lora ? tutti_lora_load(m, lora) : TUTTI_OK;
+}
+
+static tutti_status make_model(writer *w)
 {
     const tutti__train_config *c = &w->config;
     const bool own = tutti__model_find(w->parts.model->name) != w->parts.model;
     tutti_llama_opts llama;
     tutti_model_opts opts = tutti__config_model_opts(c, w->parts.model, &llama);
     const tutti_ctx_opts ctx_opts = {.threads = (int)c->threads};
-    const tutti_load_opts load = {.finite = true};
     tutti_device device;
-    char text[2048];
 
     opts.channels = w->context;
     opts.height = opts.width = 1;
     opts.classes = (int64_t)w->vocab;
     opts.dropout = 0;
     opts.context = (int)(w->positions ? w->positions : w->context);
+    opts.parallel = w->group ? &w->peers : NULL;
     TUTTI_TRY(tutti_device_parse(&device, c->device, 0));
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
     TUTTI_TRY(tutti__config_adapt(c, tutti_model_module(w->model)));
-    TUTTI_TRY(tutti_module_load_with(tutti_model_module(w->model), path, &load, text, sizeof text));
-    if (c->lora_init[0])
-        TUTTI_TRY(tutti_lora_load(tutti_model_module(w->model), c->lora_init));
     return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
-                                  (size_t)tutti_tokenizer_vocab(w->tokenizer));
+                                  w->limit);
 }
 
 /* A tokenizer that is given may be another than that of the training. */
@@ -239,6 +261,17 @@ static bool is_end(const writer *w, int64_t token)
     return token == tutti_tokenizer_end_of_text(w->tokenizer);
 }
 
+/* Only rank 0 knows the tokenizer. */
+static tutti_status text_ends(const writer *w, int64_t token, bool *ends_p)
+{
+    int64_t ends = is_first(w) && !w->job->no_stop && is_end(w, token);
+
+    if (w->group && !w->job->no_stop)
+        TUTTI_TRY(tutti_broadcast(w->group, TUTTI_BUF(&ends, 1, TUTTI_I64), 0, NULL));
+    *ends_p = ends != 0;
+    return TUTTI_OK;
+}
+
 /* One text: the prompt, and up to `tokens` more. */
 static tutti_status write_text(writer *w, uint64_t sample)
 {
@@ -246,13 +279,16 @@ static tutti_status write_text(writer *w, uint64_t sample)
 
     for (int64_t i = 0; i < job->tokens; i++) {
         int64_t token;
+        bool ends;
 
         TUTTI_TRY(tutti__generation_next(&w->generation, &job->sampling, sample, &token));
-        if (!job->no_stop && is_end(w, token))
+        TUTTI_TRY(text_ends(w, token, &ends));
+        if (ends)
             break;
-        TUTTI_TRY(put_token(w, token));
+        if (is_first(w))
+            TUTTI_TRY(put_token(w, token));
     }
-    return put_token(w, -1);
+    return is_first(w) ? put_token(w, -1) : TUTTI_OK;
 }
 
 static void warn_of_length(const writer *w, size_t n)
@@ -272,19 +308,21 @@ static tutti_status write_all(writer *w, const int64_t *tokens, size_t n)
     double seconds;
     size_t made = 0;
 
-    warn_of_length(w, n);
+    if (is_first(w))
+        warn_of_length(w, n);
     for (int64_t i = 0; i < job->samples; i++) {
         TUTTI_TRY(tutti__generation_begin(&w->generation, tokens, n));
-        if (i > 0)
+        if (i > 0 && is_first(w))
             TUTTI_TRY(put(w, line + (w->last == '\n'), sizeof line - 1 - (w->last == '\n')));
-        TUTTI_TRY(put_prompt(w));
+        if (is_first(w))
+            TUTTI_TRY(put_prompt(w));
         TUTTI_TRY(write_text(w, (uint64_t)i));
         made += w->generation.n - n;
     }
     if (w->last != '\n' && w->last && w->terminal)
         TUTTI_TRY(put(w, end, 1));
     seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
-    if (job->stats)
+    if (job->stats && is_first(w))
         fprintf(stderr, "%zu tokens in %.3f s, %.1f tokens/s, after a prompt of %zu\n", made,
                 seconds, (double)made / seconds, n);
     return TUTTI_OK;
@@ -313,7 +351,8 @@ static tutti_status encode(writer *w, int64_t **tokens_p, size_t *n_p)
 
 /* ---- The whole -------------------------------------------------------------------------------------------------- */
 
-static tutti_status generate(writer *w)
+/* What rank 0 finds: the configuration, the weights' file in `path`, sizes, the tokenizer and the prompt. */
+static tutti_status prepare(writer *w, char path[4096], int64_t **tokens_p, size_t *n_p)
 {
     const tutti__generate *job = w->job;
     const tutti__inference which = {.command = "tutti generate",
@@ -323,36 +362,107 @@ static tutti_status generate(writer *w)
                                     .argv = job->argv,
                                     .no_data = true};
     tutti__inference_setup setup = {.job = &which, .config = &w->config, .parts = &w->parts};
-    char average[4096];
-    int64_t *tokens = NULL;
     tutti_status status;
-    const char *path = job->path;
-    size_t n = 0;
 
     w->parts.title = which.command;
     status = tutti__inference_choose(&setup);
     w->fit = setup.fit;
     TUTTI_TRY(status);
-    TUTTI_TRY(tutti__inference_average(&setup, average));
-    if (average[0])
-        path = average;
+    TUTTI_TRY(tutti__inference_average(&setup, path));
+    if (!path[0])
+        snprintf(path, 4096, "%s", job->path);
     TUTTI_TRY(check_model(w));
     TUTTI_TRY(find_sizes(w, path));
     TUTTI_TRY(tutti__tokenizer_for_run(&w->tokenizer, job->path, w->fit, job->tokenizer,
                                        w->config.tokenizer));
     TUTTI_TRY(find_ends(w));
     TUTTI_TRY(check_tokenizer(w));
-    TUTTI_TRY(open_model(w, path));
-    status = encode(w, &tokens, &n);
-    if (status == TUTTI_OK)
-        status = write_all(w, tokens, n);
-    free(tokens);
-    return status;
+    w->limit = (size_t)tutti_tokenizer_vocab(w->tokenizer);
+    return encode(w, tokens_p, n_p);
+}
+
+/* What the other ranks need of it. */
+static tutti_status share(writer *w, int64_t **tokens_p, size_t *n_p)
+{
+    int64_t sizes[] = {(int64_t)w->vocab, (int64_t)w->limit, w->context, w->positions,
+                       (int64_t)*n_p};
+    tutti_status status = TUTTI_OK;
+
+    TUTTI_TRY(
+        tutti_broadcast(w->group, TUTTI_BUF(&w->config, sizeof w->config, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(
+        tutti_broadcast(w->group, TUTTI_BUF(sizes, TUTTI__COUNT_OF(sizes), TUTTI_I64), 0, NULL));
+    w->vocab = (size_t)sizes[0];
+    w->limit = (size_t)sizes[1];
+    w->context = sizes[2];
+    w->positions = sizes[3];
+    *n_p = (size_t)sizes[4];
+    if (!is_first(w)) {
+        w->parts.title = "tutti generate";
+        status = tutti__parts_find(&w->parts, &w->config);
+        if (status == TUTTI_OK && !(*tokens_p = tutti__alloc(*n_p * sizeof **tokens_p)))
+            status = TUTTI_ERR_MEMORY;
+    }
+    TUTTI_TRY(tutti__fail_together(w->group, status));
+    return tutti_broadcast(w->group, TUTTI_BUF(*tokens_p, *n_p, TUTTI_I64), 0, NULL);
+}
+
+static tutti_status generate_alone(writer *w, char path[4096], int64_t **tokens_p, size_t *n_p)
+{
+    TUTTI_TRY(prepare(w, path, tokens_p, n_p));
+    TUTTI_TRY(make_model(w));
+    TUTTI_TRY(load_weights(w, path));
+    return write_all(w, *tokens_p, *n_p);
+}
+
+static tutti_status check_group(const writer *w)
+{
+    return tutti_group_size(w->group) == w->job->tensor
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_ARG,
+                             "--tensor %lld on %d ranks: all of them divide the model, so expected "
+                             "--tensor %d",
+                             (long long)w->job->tensor, tutti_group_size(w->group),
+                             tutti_group_size(w->group));
+}
+
+static tutti_status check_device(const writer *w)
+{
+    tutti_device device;
+
+    TUTTI_TRY(tutti_device_parse(&device, w->config.device, 0));
+    return device.kind == TUTTI_CPU
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_UNSUPPORTED, "tensor: layers can be divided among ranks on "
+                                                    "the CPU only; use --device cpu");
+}
+
+static tutti_status generate_together(writer *w, char path[4096], int64_t **tokens_p, size_t *n_p)
+{
+    tutti_status status = tutti_group_init(&w->group, NULL);
+
+    if (status != TUTTI_OK) {
+        tutti__report_error(0, 1);
+        return status;
+    }
+    w->peers = tutti_group_peers(w->group);
+    TUTTI_TRY(tutti__fail_together(w->group, check_group(w)));
+    TUTTI_TRY(
+        tutti__fail_together(w->group, is_first(w) ? prepare(w, path, tokens_p, n_p) : TUTTI_OK));
+    TUTTI_TRY(share(w, tokens_p, n_p));
+    TUTTI_TRY(tutti__fail_together(w->group, check_device(w)));
+    TUTTI_TRY(tutti__fail_together(w->group, make_model(w)));
+    TUTTI_TRY(tutti__fail_together(w->group, load_weights(w, path)));
+    status = write_all(w, *tokens_p, *n_p);
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(w->group, status);
 }
 
 tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
 {
     writer *w = tutti__alloc(sizeof *w);
+    char path[4096] = "";
+    int64_t *tokens = NULL;
+    size_t n = 0;
     tutti_status status;
 
     if (!w)
@@ -360,13 +470,17 @@ tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
     w->job = job;
     w->out = out;
     w->terminal = isatty(fileno(out));
-    status = generate(w);
+    tutti__report_as("tutti generate");
+    status = (job->tensor > 1 ? generate_together : generate_alone)(w, path, &tokens, &n);
+    tutti__report_as(NULL);
+    free(tokens);
     tutti__generation_close(&w->generation);
     tutti_tokenizer_free(w->tokenizer);
     json_decref(w->ends);
     free(w->text.p);
     tutti_model_free(w->model);
     tutti_ctx_free(w->cx);
+    tutti_group_free(w->group);
     free(w->fit);
     free(w);
     return status;

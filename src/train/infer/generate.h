@@ -17,11 +17,14 @@ typedef struct tutti__generate {
     bool no_stop;          /* goes on after an end of text */
     bool stats;            /* tokens a second, on standard error */
     const char *tokenizer; /* its file; NULL: the run's */
-    int argc;              /* keys of `tutti train`, as flags: they override the checkpoint's */
+    int64_t
+        tensor; /* ranks among which each layer is divided: all of the environment's group; 0, 1: this process alone */
+    int argc;   /* keys of `tutti train`, as flags: they override the checkpoint's */
     char *const *argv;
 } tutti__generate;
 
-/* Writes the texts to `out`, flushed after each token; always valid UTF-8. IO if it cannot be written. */
+/* Writes the texts to `out`, flushed after each token; always valid UTF-8; of a group, on rank 0. IO if it cannot be written. A group's
+ * failures have been said. */
 tutti_status tutti__generate_text(const tutti__generate *job, FILE *out);
 
 #endif

@@ -3,6 +3,7 @@
  * Rank 0 reads the checkpoint, configuration and weights, and sends them to the others, so that other hosts need not see it. */
 #include "train/infer/inference.h"
 
+#include "checkpoint/module_load.h"
 #include "checkpoint/output.h"
 #include "checkpoint/weights.h"
 #include "data/dataset.h"
@@ -37,26 +38,63 @@ typedef struct inference {
 
 /* ---- Weights ------------------------------------------------------------------------------------------------------ */
 
-static tutti_status load_weights(inference *in)
-{
-    static const tutti_load_opts opts = {.finite = true};
-    char average[4096];
+static const tutti_load_opts load_opts = {.finite = true};
 
-    if (in->session.rank != 0)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__inference_average(&in->setup, average));
-    TUTTI_TRY(tutti_module_load_with(in->session.module, average[0] ? average : in->job->path,
-                                     &opts, in->weights, sizeof in->weights));
-    return in->config->lora_init[0] ? tutti_lora_load(in->session.module, in->config->lora_init)
-                                    : TUTTI_OK;
+/* Whether ranks have parts of the model (--tensor, --zero 3). */
+static bool is_divided(const inference *in)
+{
+    return in->session.mesh || (in->config->zero == 3 && in->session.size > 1);
 }
 
-/* Sends rank 0's weights to all ranks. */
+/* The file of the weights. */
+static tutti_status find_weights(const inference *in, char average[4096], const char **path_p)
+{
+    TUTTI_TRY(tutti__inference_average(&in->setup, average));
+    *path_p = average[0] ? average : in->job->path;
+    return TUTTI_OK;
+}
+
+/* On rank 0, unless the model is divided; adapters from a file of their own on each rank that has some of them. */
+static tutti_status load_weights(inference *in)
+{
+    const char *lora = in->config->lora_init, *path;
+    char average[4096];
+
+    if (in->session.rank != 0 && !is_divided(in))
+        return TUTTI_OK;
+    if (!is_divided(in)) {
+        TUTTI_TRY(find_weights(in, average, &path));
+        TUTTI_TRY(tutti_module_load_with(in->session.module, path, &load_opts, in->weights,
+                                         sizeof in->weights));
+    }
+    return *lora ? tutti_lora_load(in->session.module, lora) : TUTTI_OK;
+}
+
+/* Rank 0 reads tensor by tensor, and sends each rank what it has of it. */
+static tutti_status load_parts(inference *in)
+{
+    tutti__session *s = &in->session;
+    const char *path = "";
+    char average[4096];
+
+    if (in->config->zero == 3)
+        TUTTI_TRY(tutti__session_open_ddp(s));
+    TUTTI_TRY(
+        tutti__fail_together(s->group, s->rank == 0 ? find_weights(in, average, &path) : TUTTI_OK));
+    return tutti__fail_together(s->group,
+                                tutti__module_load_pieces(s->module, s->group, path, &load_opts,
+                                                          in->config->lora_init[0] != '\0',
+                                                          in->weights, sizeof in->weights));
+}
+
+/* Sends rank 0's weights to all ranks, or what each has of them. */
 static tutti_status share_weights(inference *in)
 {
     tutti__session *s = &in->session;
     tutti_status status = TUTTI_OK;
 
+    if (is_divided(in))
+        return load_parts(in);
     for (size_t i = 0; s->size > 1 && i < tutti_module_n_state(s->module); i++) {
         tutti_tensor *t = tutti_module_state(s->module, i);
         size_t bytes = tutti__tensor_bytes(t);
@@ -78,7 +116,8 @@ static tutti_status share_weights(inference *in)
 static tutti_status allocate_rows(inference *in)
 {
     const tutti_dataset_info info = tutti_dataset_describe(in->session.data.test);
-    const size_t batch = (size_t)in->config->batch_size, all = (size_t)in->session.size * batch;
+    const size_t batch = (size_t)in->config->batch_size;
+    const size_t all = (size_t)tutti__session_data_size(&in->session) * batch;
 
     if (!in->job->rows)
         return TUTTI_OK;
@@ -106,7 +145,8 @@ static tutti_status allocate_rows(inference *in)
 static void place_rows(inference *in, size_t round)
 {
     const size_t count = tutti_dataset_describe(in->session.data.test).count;
-    const size_t batch = (size_t)in->config->batch_size, size = (size_t)in->session.size;
+    const size_t batch = (size_t)in->config->batch_size;
+    const size_t size = (size_t)tutti__session_data_size(&in->session);
 
     for (size_t r = 0; r < size; r++)
         for (size_t i = 0; i < batch; i++) {
@@ -141,10 +181,13 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
                                 const float *outputs)
 {
     inference *in = user;
-    const size_t rows = (size_t)in->config->batch_size, size = (size_t)in->session.size;
+    tutti_group *group = tutti__session_data_group(&in->session);
+    const size_t rows = (size_t)in->config->batch_size, size = (size_t)tutti_group_size(group);
     const size_t n = rows * in->width, bytes = rows * in->y_bytes;
     tutti_buf got_outputs = {0}, got_y = {0};
 
+    if (tutti_mesh_rank(in->session.mesh, "tensor") > 0) /* another has the same */
+        return TUTTI_OK;
     if (batch) {
         keep_outputs(in, outputs, batch->n);
         memcpy(in->sent_y, batch->y.p, batch->n * in->y_bytes);
@@ -153,10 +196,9 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
         got_outputs = TUTTI_BUF(in->got_outputs, n * size, TUTTI_F32);
         got_y = TUTTI_BUF(in->got_y, bytes * size, TUTTI_U8);
     }
-    TUTTI_TRY(tutti_gather(in->session.group, TUTTI_CONST_BUF(in->sent_outputs, n, TUTTI_F32),
-                           got_outputs, 0, NULL));
-    TUTTI_TRY(tutti_gather(in->session.group, TUTTI_CONST_BUF(in->sent_y, bytes, TUTTI_U8), got_y,
-                           0, NULL));
+    TUTTI_TRY(
+        tutti_gather(group, TUTTI_CONST_BUF(in->sent_outputs, n, TUTTI_F32), got_outputs, 0, NULL));
+    TUTTI_TRY(tutti_gather(group, TUTTI_CONST_BUF(in->sent_y, bytes, TUTTI_U8), got_y, 0, NULL));
     if (in->session.rank == 0)
         place_rows(in, round);
     return TUTTI_OK;
@@ -248,6 +290,18 @@ static tutti_status open_files(inference *in)
     return tutti__inference_choose(&in->setup);
 }
 
+static tutti_status check_layout(const inference *in)
+{
+    const long long zero = in->config->zero;
+
+    return zero == 0 || zero == 3
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_ARG,
+                             "zero: %lld divides gradients and an optimizer's state, which are not "
+                             "needed here; use 3, which divides the weights, or 0",
+                             zero);
+}
+
 static tutti_status open_all(inference *in)
 {
     tutti__session *s = &in->session;
@@ -258,6 +312,8 @@ static tutti_status open_all(inference *in)
     TUTTI_TRY(
         tutti_broadcast(s->group, TUTTI_BUF(in->config, sizeof *in->config, TUTTI_U8), 0, NULL));
     TUTTI_TRY(share_fit(in));
+    TUTTI_TRY(tutti__fail_together(s->group, check_layout(in)));
+    TUTTI_TRY(tutti__fail_together(s->group, tutti__session_open_mesh(s)));
     TUTTI_TRY(tutti__fail_together(s->group, tutti__parts_find(&in->parts, in->config)));
     TUTTI_TRY(tutti__core_share_find(s->group, &s->cores));
     TUTTI_TRY(tutti__fail_together(s->group, open_alone(in)));

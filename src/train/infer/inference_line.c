@@ -16,7 +16,8 @@ static const char *const KEYS[] = {
     TUTTI__MODEL_FLAGS, "--patch-size", "--tokenizer",   "--task",           "--loss",
     "--image-size",     "--data",       "--data-dir",    "--batch-size",     "--workers",
     "--prefetch",       "--threads",    "--device",      "--backend",        "--timeout-s",
-    "--target",         "--features",   "--standardize", "--no-standardize", "--test-fraction"};
+    "--target",         "--features",   "--standardize", "--no-standardize", "--test-fraction",
+    "--tensor",         "--zero"};
 
 enum { EVAL = 1, PREDICT = 2, PROGRAM = 4 }; /* PROGRAM: of a program alone */
 

@@ -212,17 +212,21 @@ static void print_layout(tutti__train_run *run)
     const int data = tutti__session_data_size(s),
               tensor = s->mesh ? tutti_mesh_size(s->mesh, "tensor") : 1;
     const long long batches = data * (long long)s->config->grad_accumulation;
+    char parts[32] = "";
 
     print_zero(run);
     if (!s->mesh)
         return;
     if (s->pipeline)
         print_stages(run, data, tensor);
-    if (tensor > 1)
+    if (s->config->tensor_parts > 0)
+        snprintf(parts, sizeof parts, ", in %lld parts", (long long)s->config->tensor_parts);
+    if (tensor > 1 || s->config->tensor_parts > 0)
         tutti__progress_say(
             &run->progress,
-            "tensor %d: each layer is divided among %d ranks; %lld batch%s of %lld a step", tensor,
-            tensor, batches, batches == 1 ? "" : "es", (long long)s->config->batch_size);
+            "tensor %d%s: each layer is divided among %d rank%s; %lld batch%s of %lld a step",
+            tensor, parts, tensor, tutti__s((uint64_t)tensor), batches, batches == 1 ? "" : "es",
+            (long long)s->config->batch_size);
     if (s->task.kind->is_language_modeling && s->config->sample_tokens > 0)
         tutti__progress_say(&run->progress,
                             "no texts after evaluations, as no rank has all of the model: "

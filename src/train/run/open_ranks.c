@@ -25,7 +25,10 @@ static tutti_status open_together(tutti__train_run *run)
     TUTTI_TRY(tutti__resume_share(&run->resume));
     if (s->pipeline)
         TUTTI_TRY(tutti__fail_together(s->group, tutti__run_load_stage(run)));
-    return run->resume.complete ? TUTTI_OK : tutti__session_open_ddp(s);
+    if (run->resume.complete)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__session_open_ddp(s));
+    return tutti__fail_together(s->group, tutti__run_load_pieces(run));
 }
 
 /* If rank 0 cannot read, it ends the group, because the others wait for its state. */

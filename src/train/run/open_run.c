@@ -1,6 +1,7 @@
 /* open_run.c -- what all runs need before their first step: a plan, the run folder, initial weights.
  * SPDX-License-Identifier: MIT */
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/module_load.h"
 #include "checkpoint/weights.h"
 #include "data/dataset.h"
 #include "data/text/tokenizer.h"
@@ -152,13 +153,24 @@ static void warn_of_tokens(const tutti__train_run *run)
     tutti_tokenizer_free(used);
 }
 
+/* Whether ranks have pieces of the weights, which are loaded when they are divided, so that no rank ever has all of them. */
+static bool loads_pieces(const tutti__session *s)
+{
+    return s->config->zero == 3 && s->shards == 0 && tutti__session_data_size(s) > 1 &&
+           !s->pipeline;
+}
+
+/* Collective, if ranks have pieces. */
 static tutti_status load_weights(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
     const tutti_load_opts opts = {.only = c->init_only, .partial = c->init_partial, .finite = true};
-    char loaded[2048];
+    char loaded[2048] = "";
     tutti_status status =
-        tutti_module_load_with(run->session.module, c->init, &opts, loaded, sizeof loaded);
+        loads_pieces(&run->session)
+            ? tutti__module_load_pieces(run->session.module, run->session.group, c->init, &opts,
+                                        c->lora_init[0] != '\0', loaded, sizeof loaded)
+            : tutti_module_load_with(run->session.module, c->init, &opts, loaded, sizeof loaded);
 
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s%s", tutti_last_error(),
@@ -176,7 +188,7 @@ static tutti_status load_all(tutti__train_run *run)
     const tutti__train_config *c = run->session.config;
     tutti_status status;
 
-    if (c->init[0])
+    if (c->init[0] && !loads_pieces(&run->session))
         TUTTI_TRY(load_weights(run));
     if (!c->lora_init[0])
         return TUTTI_OK;
@@ -205,6 +217,14 @@ tutti_status tutti__run_load_stage(tutti__train_run *run)
     if (!s->pipeline || run->resume.found || s->rank == 0 || starts_anew(run))
         return TUTTI_OK;
     return load_all(run);
+}
+
+tutti_status tutti__run_load_pieces(tutti__train_run *run)
+{
+    const tutti__session *s = &run->session;
+
+    return s->config->init[0] && loads_pieces(s) && !run->resume.found ? load_weights(run)
+                                                                       : TUTTI_OK;
 }
 
 tutti_status tutti__run_point_best(tutti__train_run *run)

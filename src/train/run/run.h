@@ -107,6 +107,8 @@ tutti_status tutti__run_open_files(tutti__train_run *run);
 tutti_status tutti__run_load_init(tutti__train_run *run);
 /* When all ranks know that there is no checkpoint: those of a pipeline's stages that rank 0 has not. */
 tutti_status tutti__run_load_stage(tutti__train_run *run);
+/* --init where each rank has a share of the weights, after their layout is known. Collective. */
+tutti_status tutti__run_load_pieces(tutti__train_run *run);
 tutti_status tutti__run_begin_folder(tutti__train_run *run);
 /* checkpoints/best as the position says, if that checkpoint is there: a kill may have come before the link. */
 tutti_status tutti__run_point_best(tutti__train_run *run);

@@ -63,7 +63,7 @@ tutti_status tutti__session_open_mesh(tutti__session *s)
                                                {.name = NAMES[1]},
                                                {.name = NAMES[2], .size = (int)s->config->tensor}};
 
-    if (s->config->tensor == 1 && s->config->pipeline == 1)
+    if (s->config->tensor == 1 && s->config->pipeline == 1 && s->config->tensor_parts == 0)
         return TUTTI_OK;
     TUTTI_TRY(check(s));
     return tutti_mesh_new(&s->mesh, s->group, dimensions, TUTTI__COUNT_OF(dimensions));

@@ -316,7 +316,10 @@ static tutti_status divide_layers(tutti__session *s, tutti_device device, tutti_
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "tensor: layers can be divided among ranks on the CPU only; use "
                            "device=cpu or tensor=1");
-    s->tensor = tutti_group_peers(tutti_mesh_group(s->mesh, "tensor"));
+    s->tensor = s->config->tensor_parts > 0
+                    ? tutti_group_peers_of_parts(tutti_mesh_group(s->mesh, "tensor"),
+                                                 (int)s->config->tensor_parts)
+                    : tutti_group_peers(tutti_mesh_group(s->mesh, "tensor"));
     opts->parallel = &s->tensor;
     opts->parallel_tokens = s->config->sequence_parallel;
     return TUTTI_OK;
@@ -345,7 +348,7 @@ tutti_status tutti__session_open_model(tutti__session *s)
     model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
-    if (tutti_mesh_size(s->mesh, "tensor") > 1)
+    if (tutti_mesh_size(s->mesh, "tensor") > 1 || (s->mesh && s->config->tensor_parts > 0))
         TUTTI_TRY(divide_layers(s, device, &model_opts));
     TUTTI_TRY(pin(s));
     TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));
