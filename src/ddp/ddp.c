@@ -127,13 +127,17 @@ static tutti_status move_module(tutti_ddp *ddp, const size_t *order, const void 
 {
     tutti_tensor **tensors = tutti__alloc(ddp->n * sizeof *tensors);
     float *gradients = tutti_reducer_grad(ddp->reducer, order[0]);
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
     if (!tensors)
         return TUTTI_ERR_MEMORY;
-    for (size_t place = 0; place < ddp->n; place++)
+    for (size_t place = 0; place < ddp->n; place++) {
         tensors[place] = ddp->parameters[order[place]];
-    status = from_p ? tutti__flat_reserve(ddp->module->root, tensors, gradients, from_p)
+        if (status == TUTTI_OK && has_gradient(tensors[place])) /* it is moved there */
+            status = tutti__reducer_bring(ddp->reducer, order[place]);
+    }
+    if (status == TUTTI_OK)
+        status = from_p ? tutti__flat_reserve(ddp->module->root, tensors, gradients, from_p)
                     : tutti_module_flat_layout(ddp->module, tensors, gradients);
     free(tensors);
     ddp->moved = status == TUTTI_OK;

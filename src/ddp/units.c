@@ -267,6 +267,7 @@ static tutti_status read(const tutti_tensor *t, void *dst)
 /* This rank's share: every rank writes the same. */
 static tutti_status write(tutti_tensor *t, const void *src)
 {
+    tutti_stream *stream = t->cx->stream;
     tutti_zero *zero = zero_of(t);
     const tutti__zero_bucket *b = &zero->buckets[zero->bucket_with[t->parameter->index]];
     const size_t begin = zero->root->offsets[t->parameter->index];
@@ -281,43 +282,87 @@ static tutti_status write(tutti_tensor *t, const void *src)
         const size_t high = end < parts[k][1] ? end : parts[k][1];
 
         if (low < high)
-            memcpy(zero->root->flat_parameters + low, (const float *)src + (low - begin),
-                   (high - low) * sizeof(float));
+            TUTTI_TRY(tutti__copy_in(stream, zero->root->flat_parameters + low,
+                                     (const float *)src + (low - begin),
+                                     (high - low) * sizeof(float)));
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
+/* Parameters [begin,end) of flat memory, which every rank has whole. */
+static tutti_status take_whole(tutti_zero *zero, size_t begin, size_t end)
+{
+    return tutti__read(tutti__zero_stream(zero), zero->whole + begin,
+                       zero->root->flat_parameters + begin, (end - begin) * sizeof(float));
+}
+
+/* This rank's share in host memory, in `room` if its device has it. */
+static tutti_status own_share(const tutti_zero *zero, const tutti__zero_bucket *b, float *room,
+                              const float **share_p)
+{
+    tutti_stream *stream = tutti__zero_stream(zero);
+
+    *share_p = zero->root->flat_parameters + own_begin(zero, b);
+    if (tutti__on_host(stream))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__read(stream, room, *share_p, tutti__zero_share(zero, b) * sizeof *room));
+    *share_p = room;
+    return TUTTI_OK;
+}
+
+/* Host memory for the largest share, and on `here` for all parameters. */
+static tutti_status make_whole(tutti_zero *zero, bool here, float **room_p)
+{
+    size_t largest = 0;
+
+    for (size_t i = 0; i < zero->n_noted; i++)
+        if (zero->buckets[i].p && tutti__zero_share(zero, &zero->buckets[i]) > largest)
+            largest = tutti__zero_share(zero, &zero->buckets[i]);
+    *room_p = tutti__alloc_unset((largest + 1) * sizeof(float));
+    if (here)
+        zero->whole = tutti__alloc_unset((zero->root->n_flat + 1) * sizeof(float));
+    if (!*room_p || (here && !zero->whole))
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
+                           zero->root->n_flat * sizeof(float));
+    return TUTTI_OK;
+}
+
+static tutti_status gather_shares(tutti_zero *zero, int root, float *room)
 {
     const bool here = tutti_group_rank(zero->group) == root;
-    const struct tutti_root *r = zero->root;
     size_t at = 0;
-    tutti_status status = tutti__units_discard(zero);
 
-    if (status == TUTTI_OK && here &&
-        !(zero->whole = tutti__alloc_unset((r->n_flat + 1) * sizeof(float))))
-        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
-                             r->n_flat * sizeof(float));
-    status = tutti__group_agree(zero->group, status);
-    for (size_t i = 0; i < zero->n_noted && status == TUTTI_OK; i++) {
+    for (size_t i = 0; i < zero->n_noted; i++) {
         const tutti__zero_bucket *b = &zero->buckets[i];
         const size_t share = b->p ? tutti__zero_share(zero, b) : 0;
+        const float *mine;
 
         if (!b->p)
             continue;
         if (here) /* what every rank has whole, before it */
-            memcpy(zero->whole + at, r->flat_parameters + at,
-                   (tutti__zero_begin(zero, b) - at) * sizeof(float));
-        status = tutti_gather(
-            zero->group,
-            (tutti_const_buf){r->flat_parameters + own_begin(zero, b), share, TUTTI_F32, NULL},
+            TUTTI_TRY(take_whole(zero, at, tutti__zero_begin(zero, b)));
+        TUTTI_TRY(own_share(zero, b, room, &mine));
+        TUTTI_TRY(tutti_gather(
+            zero->group, (tutti_const_buf){mine, share, TUTTI_F32, NULL},
             (tutti_buf){here ? zero->whole + tutti__zero_begin(zero, b) : NULL,
                         here ? share * (size_t)zero->sharding.peers.size : 0, TUTTI_F32, NULL},
-            root, NULL);
+            root, NULL));
         at = tail_begin(zero, b);
     }
-    if (here && status == TUTTI_OK)
-        memcpy(zero->whole + at, r->flat_parameters + at, (r->n_flat - at) * sizeof(float));
+    return here ? take_whole(zero, at, zero->root->n_flat) : TUTTI_OK;
+}
+
+tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
+{
+    float *room = NULL;
+    tutti_status status = tutti__units_discard(zero);
+
+    if (status == TUTTI_OK)
+        status = make_whole(zero, tutti_group_rank(zero->group) == root, &room);
+    status = tutti__group_agree(zero->group, status);
+    if (status == TUTTI_OK)
+        status = gather_shares(zero, root, room);
+    free(room);
     if (status != TUTTI_OK) {
         free(zero->whole);
         zero->whole = NULL;
@@ -457,6 +502,8 @@ static tutti_status fill(tutti_zero *zero, const void *const *from)
         if (b == SIZE_MAX) {
             TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters + root->offsets[i],
                                            (bytes + 63) / 64 * 64, true));
+            TUTTI_TRY(cx->device_ops->zero(cx->stream, root->flat_parameters + root->offsets[i],
+                                           (bytes + 63) / 64 * 64));
             hold(zero, bytes);
         } else if (b != open) {
             TUTTI_TRY(back_all(zero, &zero->buckets[b]));

@@ -272,7 +272,7 @@ tutti_status tutti__flat_bring(struct tutti_root *root, size_t i, const void *fr
     if (from)
         TUTTI_TRY(tutti__copy(cx->stream, t->data, from, tutti__tensor_bytes(t)));
     else
-        tutti__draw_later(state, t->data);
+        TUTTI_TRY(tutti__draw_later(state, t->data));
     cx->device_ops->free(cx->device, state->memory);
     state->memory = NULL;
     t->kernel_cache_step = 0;

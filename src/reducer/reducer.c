@@ -426,7 +426,7 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
     if (most[1] > 0)
         return tutti__group_share_failure(r->group, local, size - (int)most[1]);
     r->bytes += (size_t)most[0]; /* the group's memory must have one size on all ranks */
-    if (r->kept_in_part && !r->stream)
+    if (r->kept_in_part)
         TUTTI_TRY(tutti__group_agree(r->group, tutti__keep_alloc(r, r->bytes)));
     else
         TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, r->bytes ? r->bytes : ALIGNMENT,
@@ -602,7 +602,7 @@ void tutti_reducer_free(tutti_reducer *r)
         tutti_stream *stream = tutti__stream_or_cpu(r->stream);
 
         stream->ops->free(stream->device, r->block);
-    } else if (r->kept_in_part && !r->stream) {
+    } else if (r->kept_in_part) {
         tutti__keep_free(r);
     } else if (r->block) {
         tutti_group_release(r->group, r->block);

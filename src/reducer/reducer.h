@@ -95,7 +95,7 @@ void tutti__reducer_set_common_step(tutti_reducer *reducer, uint64_t step);
  * are over `divisor` ranks (0: all). */
 void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);
 /* For hooks, with kept_in_part: of the bucket that it has reduced, this rank keeps elements [begin, end) and those from `tail` on; the memory of the
- * others is given back, until _bring. In host memory only. */
+ * others is given back, until _bring. */
 void tutti__reducer_keep(tutti_reducer *reducer, size_t bucket, size_t begin, size_t end,
                          size_t tail);
 /* Before anything is written to gradient i, unless it has contributions: its bucket has all of its memory, with any contents. MEMORY. */

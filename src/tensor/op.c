@@ -636,7 +636,7 @@ tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter)
     const bool accumulate = p->grad_round == *p->round;
     tutti_tensor *grad;
 
-    if (!accumulate && p->bring_grad && p->bring_grad(parameter) != TUTTI_OK)
+    if (p->bring_grad && p->bring_grad(parameter) != TUTTI_OK)
         return NULL;
     grad = tutti__tensor_new(parameter->cx, parameter->shape, parameter->dtype);
     if (!grad)

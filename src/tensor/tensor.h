@@ -72,7 +72,7 @@ typedef struct tutti__parameter {
     unsigned char *touched;
     bool all_touched;          /* an operation wrote to all rows, whatever touched contains */
     const tutti__store *store; /* NULL: its elements are in its memory */
-    /* before the first contribution: grad has memory, with any contents; NULL: it always has */
+    /* before a contribution: grad has memory, at the first one with any contents; NULL: it always has */
     tutti_status (*bring_grad)(tutti_tensor *t);
     /* lays flat gradient memory out; called by backward if grad is NULL */
     tutti_status (*prepare)(void *owner);

@@ -1,5 +1,6 @@
 /* ddp: graphs of many shapes train with ZeRO-2 and 3 as without: PyTorch's cases for fully_shard.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict cuda */
 #include "ddp/zero.h"
 #include "distributed/ddp_trainer.h"
 
@@ -126,7 +127,7 @@ static const graph graphs[] = {
 static int net_new(net *m, tutti_group *group, const graph *g, int zero)
 {
     const tutti_ctx_opts cx_opts = {
-        .threads = 1, .kernels = TUTTI_KERNELS_REFERENCE, .defers_parameters = zero == 3};
+        .threads = 1, .kernels = test_kernels(), .defers_parameters = zero == 3};
     const tutti_ddp_opts opts = {.first_bucket_mb = 1e-3,
                                  .bucket_mb = 1e-2,
                                  .zero = zero,
