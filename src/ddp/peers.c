@@ -3,26 +3,30 @@
 
 #include "comm/comm.h"
 
-static tutti_status all_gather(void *self, const float *values, size_t n, float *all)
+static tutti_status all_gather(void *self, tutti_stream *stream, const float *values, size_t n,
+                               float *all)
 {
     tutti_group *group = self;
 
-    return tutti_all_gather(group, TUTTI_CONST_BUF(values, n, TUTTI_F32),
-                            TUTTI_BUF(all, n * (size_t)tutti_group_size(group), TUTTI_F32), NULL);
+    return tutti_all_gather(
+        group, (tutti_const_buf){values, n, TUTTI_F32, stream},
+        (tutti_buf){all, n * (size_t)tutti_group_size(group), TUTTI_F32, stream}, NULL);
 }
 
-static tutti_status sum(void *self, float *values, size_t n)
+static tutti_status sum(void *self, tutti_stream *stream, float *values, size_t n)
 {
-    return tutti_all_reduce(self, TUTTI_BUF(values, n, TUTTI_F32), TUTTI_SUM, NULL);
+    return tutti_all_reduce(self, (tutti_buf){values, n, TUTTI_F32, stream}, TUTTI_SUM, NULL);
 }
 
-static tutti_status reduce_scatter(void *self, float *values, size_t n, float *own)
+static tutti_status reduce_scatter(void *self, tutti_stream *stream, float *values, size_t n,
+                                   float *own)
 {
     tutti_group *group = self;
 
     return tutti_reduce_scatter(
-        group, TUTTI_CONST_BUF(values, n * (size_t)tutti_group_size(group), TUTTI_F32),
-        TUTTI_BUF(own, n, TUTTI_F32), TUTTI_SUM, NULL);
+        group,
+        (tutti_const_buf){values, n * (size_t)tutti_group_size(group), TUTTI_F32, stream},
+        (tutti_buf){own, n, TUTTI_F32, stream}, TUTTI_SUM, NULL);
 }
 
 static void end(void *self, tutti_status status, const char *why)

@@ -74,6 +74,21 @@ if [ -e "$BUILD_DIR/tests/standin/libtutti_nccl.so" ]; then
     done
 fi
 
+# ---- Layers divided among ranks, and a pipeline, with ZeRO-3 and ZeRO-1 over the data ranks.
+text="--model gpt2 --data shakespeare --layers 2 --width 24 --heads 2 --context 16 --batch-size 4 --max-steps 3 --log-every 1 --eval-every 0 --sample-tokens 0 --dropout 0.1"
+train text.cpu -n 2 $text
+losses text.cpu >text.cpu.loss
+for layout in "--tensor 2 --zero 3" "--tensor 2 --sequence-parallel" "--pipeline 2 --micro-batches 2 --zero 1"; do
+    name=text.$(echo "$layout" | tr -cd 'a-z0-9')
+    train $name -n 4 $text $layout --device cuda --backend native
+    losses $name >$name.loss
+    case $layout in
+    *pipeline*) train $name.cpu -n 4 $text $layout && losses $name.cpu >text.loss ;;
+    *) cp text.cpu.loss text.loss ;;
+    esac
+    close text.loss $name.loss 1e-4
+done
+
 # ---- Missing parts and failures.
 STANDIN_CUDA_DRIVER=0 refused 4 "no NVIDIA driver" "$TUTTI" train $mlp --device cuda --run-dir none
 STANDIN_CUDA_DEVICES=0 refused 4 "it sees no device" "$TUTTI" train $mlp --device cuda --run-dir none

@@ -9,7 +9,15 @@
 #include "tensor/op/softmax.h"
 #include "tensor/parallel.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Memory where the losses are. */
+static void *host_or_device(const tutti__logit_rows *c, size_t bytes)
+{
+    return c->device_loss || c->cx->device_ops->is_host ? tutti__operation_memory(c->cx, bytes)
+                                                        : tutti__step_alloc(c->cx, bytes);
+}
 
 tutti_status tutti__logit_rows_prepare(tutti__logit_rows *c, int64_t rows)
 {
@@ -17,11 +25,8 @@ tutti_status tutti__logit_rows_prepare(tutti__logit_rows *c, int64_t rows)
 
     if (!d)
         return TUTTI_OK;
-    if (!c->cx->device_ops->is_host)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "classes can be divided among ranks on the CPU "
-                                                  "only");
     tutti__chunk(d->classes, d->peers->size, d->peers->rank, &c->first);
-    c->sums = tutti__operation_memory(c->cx, (size_t)(rows * d->peers->size) * sizeof *c->sums);
+    c->sums = host_or_device(c, (size_t)(rows * d->peers->size) * sizeof *c->sums);
     return c->sums ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
@@ -148,12 +153,13 @@ static tutti_status exchange_sums(tutti__logit_rows *c)
     const tutti_peers *peers = c->divided->peers;
     const size_t n = (size_t)c->rows * sizeof(tutti__row_sums) / sizeof(float);
     const tutti__row_sums *own = c->sums + peers->rank * c->rows;
-    float *mine = tutti__operation_memory(c->cx, n * sizeof *mine + 1);
+    tutti_stream *stream = c->device_loss ? c->cx->stream : NULL;
+    float *mine = host_or_device(c, n * sizeof *mine + 1);
 
     if (!mine)
         return TUTTI_ERR_MEMORY;
-    memcpy(mine, own, n * sizeof *mine);
-    return peers->all_gather(peers->self, mine, n, (float *)c->sums);
+    TUTTI_TRY(tutti__copy(stream ? stream : &tutti__cpu_stream, mine, own, n * sizeof *mine));
+    return peers->all_gather(peers->self, stream, mine, n, (float *)c->sums);
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
@@ -195,27 +201,34 @@ static void rows_job(void *arg, int64_t job, int member)
 #define JOB ((int64_t)1 << 14) /* logits of a job, at least */
 
 /* The same in a device's memory. */
-static tutti_status device_rows(const tutti__logit_rows *c)
+static tutti_status device_rows(tutti__logit_rows *c)
 {
-    const tutti__label_rows a = {.rows = c->rows,
+    const tutti__divided_classes *d = c->divided;
+    tutti__label_rows a = {.rows = c->rows,
                                  .classes = c->classes,
                                  .ignore_index = c->how->ignore_index,
                                  .label_smoothing = c->how->label_smoothing,
                                  .gradients = c->gradients,
-                                 .divisor = c->divisor};
+                                 .divisor = c->divisor,
+                                 .first = c->first};
+    const tutti__kernels *k = c->cx->f32_kernels;
 
-    return c->cx->f32_kernels->label_rows(c->logits, c->label, c->device_loss, &a);
+    if (d) {
+        a.ranks = d->peers->size;
+        a.rank = d->peers->rank;
+        a.all_classes = d->classes;
+        TUTTI_TRY(k->label_sums(c->logits, c->label, c->sums + a.rank * c->rows, &a));
+        TUTTI_TRY(exchange_sums(c));
+        a.sums = c->sums;
+    }
+    return k->label_rows(c->logits, c->label, c->device_loss, &a);
 }
 
-tutti_status tutti__logit_rows_run(tutti__logit_rows *c)
+static tutti_status host_rows(tutti__logit_rows *c)
 {
-    if (c->device_loss)
-        return device_rows(c);
-
     c->in_job = (JOB + c->classes - 1) / c->classes;
     if (c->logits->dtype != TUTTI_F32 && !c->wide) {
-        c->wide =
-            tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
+        c->wide = host_or_device(c, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
         if (!c->wide)
             return TUTTI_ERR_MEMORY;
     }
@@ -225,4 +238,31 @@ tutti_status tutti__logit_rows_run(tutti__logit_rows *c)
     }
     tutti__parallel(c->cx, rows_job, c, (c->rows + c->in_job - 1) / c->in_job);
     return TUTTI_OK;
+}
+
+/* On a device whose kernels have no such loops: in a copy on the host. */
+static tutti_status staged_rows(tutti__logit_rows *c)
+{
+    const size_t bytes = tutti__tensor_bytes(c->logits);
+    tutti_tensor here = *c->logits, *there = c->logits;
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    here.data = tutti__alloc_unset(bytes + 1);
+    if (here.data)
+        status = tutti__read(c->cx->stream, here.data, there->data, bytes);
+    c->logits = &here;
+    if (status == TUTTI_OK)
+        status = host_rows(c);
+    c->logits = there;
+    if (status == TUTTI_OK && c->gradients)
+        status = tutti__copy_in(c->cx->stream, there->data, here.data, bytes);
+    free(here.data);
+    return status;
+}
+
+tutti_status tutti__logit_rows_run(tutti__logit_rows *c)
+{
+    if (c->device_loss)
+        return device_rows(c);
+    return c->cx->device_ops->is_host ? host_rows(c) : staged_rows(c);
 }

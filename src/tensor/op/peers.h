@@ -6,7 +6,7 @@
  *     sum    forward: the sum of all ranks' parts of a result; backward: nothing
  *
  * All ranks run the same operations in the same order. Sums are those of tutti_peers, in rank order, in F32; of 16-bit tensors they
- * are rounded once. They need the elements in host memory (peers' functions take no other). Peers are borrowed until backward. */
+ * are rounded once. Peers are borrowed until backward. */
 #ifndef TUTTI_TENSOR_OP_PEERS_H
 #define TUTTI_TENSOR_OP_PEERS_H
 
@@ -27,7 +27,17 @@ tutti_tensor *tutti__peers_rows(tutti_tensor *x, const int64_t *place, tutti_sha
 tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t);
 
 /* y [..,D], row-major, += bias [D] */
-void tutti__peers_add_bias(tutti_tensor *y, const tutti_tensor *bias);
+tutti_status tutti__peers_add_bias(tutti_tensor *y, const tutti_tensor *bias);
+/* The context's stream, for peers' functions; NULL: its memory is the host's. */
+static inline tutti_stream *tutti__peers_stream(const tutti_ctx *cx)
+{
+    return cx->device_ops->is_host ? NULL : cx->stream;
+}
+/* n elements between F32 and another dtype, in memory of the context. `half`: BF16 or F16. */
+tutti_status tutti__peers_widen(tutti_ctx *cx, float *to, const void *half, size_t n,
+                                tutti_dtype dtype);
+tutti_status tutti__peers_narrow(tutti_ctx *cx, void *half, const float *from, size_t n,
+                                 tutti_dtype dtype);
 /* The gradient of that bias, n's source 1, if it is wanted. */
 tutti_status tutti__peers_bias_gradient(tutti__node *n);
 
