@@ -109,7 +109,7 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order, const bool 
                                       .local = ddp->roles[i] != TUTTI__AVERAGED};
     }
     status = tutti__reducer_new_late(&ddp->reducer, ddp->group, parameters, ddp->n, &opts, late,
-                                     ddp->opts.zero >= 2);
+                                     ddp->opts.zero >= 2, ddp->opts.zero == 3);
     free(parameters);
     if (status == TUTTI_OK && ddp->opts.zero >= 2)
         tutti__reducer_set_in_flight(ddp->reducer, TUTTI__ZERO_IN_FLIGHT);
@@ -161,11 +161,14 @@ tutti_status tutti__ddp_reserve_module(tutti_ddp *ddp, const void ***from_p)
     size_t *order = tutti__alloc(ddp->n * sizeof *order);
     bool *late = tutti__alloc(ddp->n * sizeof *late);
     tutti_status status = order && late ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    size_t n = 0;
 
-    for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++) {
-        order[i] = ddp->n - 1 - i;
+    for (int vectors = 0; vectors < 2; vectors++) /* frozen ones at the end: units.c */
+        for (size_t i = ddp->n; i-- > 0 && status == TUTTI_OK;)
+            if ((ddp->roles[i] == TUTTI__FROZEN && ddp->parameters[i]->shape.n < 2) == vectors)
+                order[n++] = i;
+    for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++)
         late[i] = tutti__ddp_may_be_late(ddp, ddp->parameters[i]);
-    }
     if (status == TUTTI_OK)
         status = tutti__ddp_take_late(ddp, late);
     status = tutti__group_agree(ddp->group, status);

@@ -99,7 +99,7 @@ static tutti_status plan_fill(const struct tutti_root *root, const plan *new, fl
         const void *src;
 
         if (!gradients)
-            TUTTI_TRY(tutti__tensor_need(t, true));
+            TUTTI_TRY(tutti__tensor_need(t, true, TUTTI_F32));
         src = !gradients ? t->data : tutti__has_gradient(t->parameter) ? t->parameter->grad : NULL;
         if (src)
             TUTTI_TRY(tutti__copy(cx->stream, dst + new->offsets[i], src, tutti__tensor_bytes(t)));

@@ -360,7 +360,7 @@ tutti_status tutti__draw_later(const tutti__state *state, void *values)
 }
 
 /* Memory and values for a parameter that is used before it is laid out. */
-static tutti_status draw_now(tutti_tensor *t, bool first)
+static tutti_status draw_now(tutti_tensor *t, bool first, tutti_dtype as)
 {
     tutti__state *state = tutti__state_of(t);
     const tutti_ctx *cx = t->cx;
@@ -368,6 +368,7 @@ static tutti_status draw_now(tutti_tensor *t, bool first)
     tutti_status status = p ? tutti__draw_later(state, p) : TUTTI_ERR_MEMORY;
 
     (void)first;
+    (void)as;
     if (status != TUTTI_OK) {
         cx->device_ops->free(cx->device, p);
         return status;

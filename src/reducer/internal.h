@@ -76,6 +76,7 @@ struct tutti_reducer {
     tutti_bucket_gradient *views; /* by place: what hooks see */
     unsigned char *block;
     bool kept_in_part;    /* block is reserved memory: keep.c */
+    bool vectors_apart;   /* gradients without rows have buckets of their own */
     bool alone;           /* block is private memory on the stream's device, not the group's */
     tutti_stream *stream; /* of the program, on which gradients are computed; NULL: host memory */
     tutti_stream *own;    /* on a device: for the communication thread's work on buckets */

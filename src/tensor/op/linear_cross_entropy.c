@@ -543,6 +543,7 @@ static tutti_tensor *run_chunks(const tutti__logits_sources *of, tutti_tensor *t
                                            .autocast = TUTTI_OP_LOW},
                                  .forward = lce_forward,
                                  .backward = lce_backward,
+                                 .rounds = 1 << 1,
                                  .flops = lce_flops};
     const attributes a = {{{(float)tutti__or((double)o->label_smoothing, 0),
                             o->has_ignore_index ? o->ignore_index : TUTTI__IGNORED_BY_DEFAULT},

@@ -142,8 +142,8 @@ static tutti_status compute_logits(tutti_tensor *t)
     tutti_status status;
 
     TUTTI_TRY(tutti__tensor_compute(x));
-    TUTTI_TRY(tutti__tensor_need(l->of.weight, false));
-    TUTTI_TRY(tutti__tensor_need(l->of.bias, false));
+    TUTTI_TRY(tutti__tensor_need(l->of.weight, false, t->dtype));
+    TUTTI_TRY(tutti__tensor_need(l->of.bias, false, TUTTI_F32));
     TUTTI_TRY(tutti__kernels_of(t->cx, t->dtype, &t->cx->kernels));
     status = l->of.divided ? compute_divided(t, x, &l->of)
                            : tutti__linear_into(t, x, l->of.weight, l->of.bias);
@@ -201,6 +201,7 @@ static tutti_tensor *run(const tutti__logits_sources *of, tutti_shape as)
                                  .forward = logits_forward,
                                  .backward = logits_backward,
                                  .lazy = 1 << 0,
+                                 .rounds = 1 << 1,
                                  .flops = tutti__linear_flops};
 
     const attributes a = {as, of->divided};
