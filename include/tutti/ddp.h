@@ -177,7 +177,7 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     may clip the averaged ones by another factor;
  *   - each averaged backward needs a zero_grad, of the root or of a child, since the previous one, else it is an error (pause
  *     and resume accumulate as usual);
- *   - no communication hook can be set; stages above 1 do not go together with Join, MPI or devices other than the CPU;
+ *   - no communication hook can be set; stages above 1 do not go together with Join or MPI;
  *   - stage 3: all ranks run the same operations on the model, also in evaluation. tutti_tensor_read of a parameter, digests and files
  *     of the model work where tutti_zero_consolidate has gathered it, until the next update or load; tutti_tensor_write
  *     is for all ranks, with the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.

@@ -370,16 +370,19 @@ TUTTI_API tutti_tensor *tutti_interpolate(tutti_tensor *x, tutti_interpolate_opt
 /* ---- Normalisation -------------------------------------------------------------------------- */
 
 /* The ranks that an operation computes with: functions that exchange floats, made from a group by tutti_group_peers
- * (ddp.h). Both block; all ranks call them in the same order. */
+ * (ddp.h). They block; all ranks call them in the same order. stream: on whose device the values are, after the work submitted to it;
+ * NULL: in host memory. */
 typedef struct tutti_peers {
     void *self;
     int rank, size; /* size 0 or 1: alone, nothing is called */
     /* all (size x n) = every rank's n values, in rank order */
-    tutti_status (*all_gather)(void *self, const float *values, size_t n, float *all);
+    tutti_status (*all_gather)(void *self, tutti_stream *stream, const float *values, size_t n,
+                               float *all);
     /* values = their sum over all ranks, in rank order */
-    tutti_status (*sum)(void *self, float *values, size_t n);
+    tutti_status (*sum)(void *self, tutti_stream *stream, float *values, size_t n);
     /* own (n) = values number rank, of n each, of the sum of all ranks' (size x n), which may be written; NULL: by sum */
-    tutti_status (*reduce_scatter)(void *self, float *values, size_t n, float *own);
+    tutti_status (*reduce_scatter)(void *self, tutti_stream *stream, float *values, size_t n,
+                                   float *own);
     /* This rank has failed and calls nothing any more: calls of the others fail with `why`. Of layers divided among ranks; NULL: the
      * others wait for as long as they do. */
     void (*abort)(void *self, tutti_status status, const char *why);

@@ -86,7 +86,7 @@ typedef struct tutti_ctx_opts {
      * TUTTI_DETERMINISTIC=0. No effect on the CPU. */
     bool nondeterministic;
     /* Parameters get memory and their initial values when they are first used or laid out, not when they are made: for a model that
-     * is larger than a rank's memory, of which tutti_ddp_opts.zero 3 lays out a share. On the CPU. */
+     * is larger than a rank's memory, of which tutti_ddp_opts.zero 3 lays out a share. */
     bool defers_parameters;
     uint64_t reserved[3]; /* zero */
 } tutti_ctx_opts;

@@ -113,7 +113,7 @@ static tutti_status agree(const tutti_peers *peers, float scale, bool *found_p)
     all = tutti__alloc((size_t)size * sizeof mine);
     if (!all)
         return TUTTI_ERR_MEMORY;
-    status = peers->all_gather(peers->self, mine, 2, all);
+    status = peers->all_gather(peers->self, NULL, mine, 2, all);
     for (int r = 0; r < size && status == TUTTI_OK; r++) {
         *found_p |= all[2 * r] != 0;
         if (all[2 * r + 1] != all[1])

@@ -71,7 +71,7 @@ typedef struct plan {
     size_t n, taken;     /* tensors of the module; those that are loaded */
     bool base;           /* the file has nothing of the module's adapters, whose values stay */
     bool keeps_adapters; /* whatever it has of them */
-    bool whole;          /* tensors are read whole, of which ranks have pieces */
+    bool reads_whole;    /* tensors are read whole, of which ranks have pieces */
     tied_pair *tied;
     size_t n_tied;
     name_list missing, unexpected, different, kept, converted, cut;
@@ -330,7 +330,7 @@ static void say_plan(const plan *p, char *said, size_t size)
 /* Of what is read of t. */
 static size_t bytes_of(const plan *p, const tutti_tensor *t)
 {
-    const tutti_shape shape = p->whole ? tutti__whole_shape(t) : t->shape;
+    const tutti_shape shape = p->reads_whole ? tutti__whole_shape(t) : t->shape;
 
     return (size_t)tutti_shape_count(shape) * tutti_dtype_size(t->dtype);
 }
@@ -343,7 +343,7 @@ static tutti_status check_same(const plan *p, const tutti_tensor *t, const char 
     const bool fits = tutti_shape_equal(e->shape, tutti__whole_shape(t));
 
     if (fits)
-        TUTTI_TRY(tutti__read_part(p->file, k, t, p->whole, into));
+        TUTTI_TRY(tutti__read_part(p->file, k, t, p->reads_whole, into));
     if (fits && memcmp(values, into, bytes_of(p, t)) == 0)
         return TUTTI_OK;
     return tutti__fail(
@@ -383,7 +383,7 @@ static tutti_status read_one(const plan *p, size_t i, void *dst)
     const size_t n = bytes_of(p, t) / tutti_dtype_size(dtype);
     size_t bad;
 
-    TUTTI_TRY(tutti__read_part(p->file, (size_t)p->source[i], t, p->whole, dst));
+    TUTTI_TRY(tutti__read_part(p->file, (size_t)p->source[i], t, p->reads_whole, dst));
     TUTTI_TRY(check_tied(p, i, dst));
     bad = p->opts->finite ? tutti__find_nonfinite(dst, dtype, n) : n;
     if (bad == n)
@@ -555,7 +555,7 @@ tutti_status tutti__module_load_pieces(tutti_module *m, tutti_group *group, cons
     tutti_status status = p ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     if (p) {
-        p->whole = true;
+        p->reads_whole = true;
         p->keeps_adapters = keeps_adapters;
     }
     if (p && first)

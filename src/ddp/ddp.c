@@ -109,7 +109,7 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order, const bool 
                                       .local = ddp->roles[i] != TUTTI__AVERAGED};
     }
     status = tutti__reducer_new_late(&ddp->reducer, ddp->group, parameters, ddp->n, &opts, late,
-                                     ddp->opts.zero >= 2);
+                                     ddp->opts.zero >= 2, ddp->opts.zero == 3);
     free(parameters);
     if (status == TUTTI_OK && ddp->opts.zero >= 2)
         tutti__reducer_set_in_flight(ddp->reducer, TUTTI__ZERO_IN_FLIGHT);
@@ -127,13 +127,17 @@ static tutti_status move_module(tutti_ddp *ddp, const size_t *order, const void 
 {
     tutti_tensor **tensors = tutti__alloc(ddp->n * sizeof *tensors);
     float *gradients = tutti_reducer_grad(ddp->reducer, order[0]);
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
     if (!tensors)
         return TUTTI_ERR_MEMORY;
-    for (size_t place = 0; place < ddp->n; place++)
+    for (size_t place = 0; place < ddp->n; place++) {
         tensors[place] = ddp->parameters[order[place]];
-    status = from_p ? tutti__flat_reserve(ddp->module->root, tensors, gradients, from_p)
+        if (status == TUTTI_OK && has_gradient(tensors[place])) /* it is moved there */
+            status = tutti__reducer_bring(ddp->reducer, order[place]);
+    }
+    if (status == TUTTI_OK)
+        status = from_p ? tutti__flat_reserve(ddp->module->root, tensors, gradients, from_p)
                     : tutti_module_flat_layout(ddp->module, tensors, gradients);
     free(tensors);
     ddp->moved = status == TUTTI_OK;
@@ -157,11 +161,14 @@ tutti_status tutti__ddp_reserve_module(tutti_ddp *ddp, const void ***from_p)
     size_t *order = tutti__alloc(ddp->n * sizeof *order);
     bool *late = tutti__alloc(ddp->n * sizeof *late);
     tutti_status status = order && late ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    size_t n = 0;
 
-    for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++) {
-        order[i] = ddp->n - 1 - i;
+    for (int vectors = 0; vectors < 2; vectors++) /* frozen ones at the end: units.c */
+        for (size_t i = ddp->n; i-- > 0 && status == TUTTI_OK;)
+            if ((ddp->roles[i] == TUTTI__FROZEN && ddp->parameters[i]->shape.n < 2) == vectors)
+                order[n++] = i;
+    for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++)
         late[i] = tutti__ddp_may_be_late(ddp, ddp->parameters[i]);
-    }
     if (status == TUTTI_OK)
         status = tutti__ddp_take_late(ddp, late);
     status = tutti__group_agree(ddp->group, status);

@@ -6,26 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status all_gather(void *self, const float *values, size_t n, float *all)
+static tutti_status all_gather(void *self, tutti_stream *stream, const float *values, size_t n,
+                               float *all)
 {
     tutti_group *group = self;
 
-    return tutti_all_gather(group, TUTTI_CONST_BUF(values, n, TUTTI_F32),
-                            TUTTI_BUF(all, n * (size_t)tutti_group_size(group), TUTTI_F32), NULL);
+    return tutti_all_gather(
+        group, (tutti_const_buf){values, n, TUTTI_F32, stream},
+        (tutti_buf){all, n * (size_t)tutti_group_size(group), TUTTI_F32, stream}, NULL);
 }
 
-static tutti_status sum(void *self, float *values, size_t n)
+static tutti_status sum(void *self, tutti_stream *stream, float *values, size_t n)
 {
-    return tutti_all_reduce(self, TUTTI_BUF(values, n, TUTTI_F32), TUTTI_SUM, NULL);
+    return tutti_all_reduce(self, (tutti_buf){values, n, TUTTI_F32, stream}, TUTTI_SUM, NULL);
 }
 
-static tutti_status reduce_scatter(void *self, float *values, size_t n, float *own)
+static tutti_status reduce_scatter(void *self, tutti_stream *stream, float *values, size_t n,
+                                   float *own)
 {
     tutti_group *group = self;
 
     return tutti_reduce_scatter(
-        group, TUTTI_CONST_BUF(values, n * (size_t)tutti_group_size(group), TUTTI_F32),
-        TUTTI_BUF(own, n, TUTTI_F32), TUTTI_SUM, NULL);
+        group,
+        (tutti_const_buf){values, n * (size_t)tutti_group_size(group), TUTTI_F32, stream},
+        (tutti_buf){own, n, TUTTI_F32, stream}, TUTTI_SUM, NULL);
 }
 
 static void end(void *self, tutti_status status, const char *why)
@@ -74,14 +78,16 @@ static tutti_status scatter_in_tree(tutti_group *group, const float *values, siz
     return TUTTI_OK;
 }
 
-static tutti_status reduce_scatter_in_tree(void *self, float *values, size_t n, float *own)
+/* In host memory only, as divided layers of parts are. */
+static tutti_status reduce_scatter_in_tree(void *self, tutti_stream *stream, float *values, size_t n,
+                                           float *own)
 {
     tutti_group *group = self;
     float *all;
     tutti_status status;
 
     if (tutti_group_size(group) <= 2) /* one addition has one order */
-        return reduce_scatter(self, values, n, own);
+        return reduce_scatter(self, stream, values, n, own);
     all = tutti__alloc((n * (size_t)tutti_group_size(group) + 1) * sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
@@ -110,14 +116,14 @@ static tutti_status sum_block(tutti_group *group, float *values, size_t n, float
     return TUTTI_OK;
 }
 
-static tutti_status sum_in_tree(void *self, float *values, size_t n)
+static tutti_status sum_in_tree(void *self, tutti_stream *stream, float *values, size_t n)
 {
     tutti_group *group = self;
     tutti_status status = TUTTI_OK;
     float *room;
 
     if (tutti_group_size(group) <= 2)
-        return sum(self, values, n);
+        return sum(self, stream, values, n);
     room = tutti__alloc(2 * BLOCK * sizeof *room);
     if (!room)
         return TUTTI_ERR_MEMORY;

@@ -6,7 +6,10 @@
  *     KEPT others that were read last stay; the rest gives its memory back
  *
  * Every rank must gather the same buckets in the same order. That follows from its operations, which are the same on all ranks; where
- * they may differ (find_unused), all buckets are gathered together. After an update all are gathered anew. */
+ * they may differ (find_unused), all buckets are gathered together. After an update all are gathered anew.
+ *
+ * What operations read only rounded to 16 bits (weights of products with autocast) is gathered so. Vectors, which they read as they are,
+ * have buckets of their own. If one reads more than a gathered bucket has, that is gathered again, and from then on in F32. */
 #include "ddp/zero.h"
 
 #include "comm/comm.h"
@@ -16,12 +19,6 @@
 
 /* Buckets that stay while an operation reads others: forward and backward go from one to the next, but a layer may be cut by two. */
 enum { KEPT = 2 };
-
-static size_t own_begin(const tutti_zero *zero, const tutti__zero_bucket *b)
-{
-    return tutti__zero_begin(zero, b) +
-           tutti__zero_share(zero, b) * (size_t)zero->sharding.peers.rank;
-}
 
 static size_t tail_begin(const tutti_zero *zero, const tutti__zero_bucket *b)
 {
@@ -45,7 +42,7 @@ static size_t others_bytes(const tutti_zero *zero, const tutti__zero_bucket *b)
 static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
-    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t begin = tutti__zero_begin(zero, b), own = tutti__zero_own(zero, b);
     const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
     float *p = zero->root->flat_parameters;
 
@@ -59,7 +56,7 @@ static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
 static void give_back(tutti_zero *zero, tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
-    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t begin = tutti__zero_begin(zero, b), own = tutti__zero_own(zero, b);
     const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
     float *p = zero->root->flat_parameters;
 
@@ -71,31 +68,31 @@ static void give_back(tutti_zero *zero, tutti__zero_bucket *b)
 
 /* ---- Gathering -------------------------------------------------------------------------------------------------- */
 
-/* Ranks compare the label, so that one that gathers another bucket is noticed. */
-static tutti_status begin_gather(tutti_zero *zero, size_t i)
+/* Ranks compare the label, so that one that gathers another bucket is noticed. In 16 bits only one at a time. */
+static tutti_status begin_gather(tutti_zero *zero, size_t i, tutti_dtype as)
 {
     tutti__zero_bucket *b = &zero->buckets[i];
-    const size_t share = tutti__zero_share(zero, b);
-    float *p = zero->root->flat_parameters;
+    tutti_const_buf from;
+    tutti_buf to;
     tutti_status status;
 
-    TUTTI_TRY(back(zero, b));
-    tutti__group_label(zero->group, 1 + (unsigned)(zero->ddp->number % 0xffffu), 1 + i,
-                       ++zero->gathers);
-    status = tutti_all_gather(
-        zero->group,
-        (tutti_const_buf){p + own_begin(zero, b), share, TUTTI_F32, tutti__zero_stream(zero)},
-        (tutti_buf){p + tutti__zero_begin(zero, b), share * (size_t)zero->sharding.peers.size,
-                    TUTTI_F32, tutti__zero_stream(zero)},
-        &b->gather);
-    tutti__group_label(zero->group, 0, 0, 0);
+    if (b->state == TUTTI__ABSENT)
+        TUTTI_TRY(back(zero, b));
+    b->as = zero->coming == 0 && !b->vectors ? as : TUTTI_F32;
+    status = tutti__units_prepare(zero, b, &from, &to);
+    if (status == TUTTI_OK) {
+        tutti__group_label(zero->group, 1 + (unsigned)(zero->ddp->number % 0xffffu), 1 + i,
+                           ++zero->gathers);
+        status = tutti_all_gather(zero->group, from, to, &b->gather);
+        tutti__group_label(zero->group, 0, 0, 0);
+    }
     if (status != TUTTI_OK) {
         give_back(zero, b);
         return status;
     }
     b->state = TUTTI__COMING;
     zero->coming++;
-    zero->gathered_bytes += others_bytes(zero, b);
+    zero->gathered_bytes += others_bytes(zero, b) / sizeof(float) * tutti_dtype_size(b->as);
     return TUTTI_OK;
 }
 
@@ -108,6 +105,8 @@ static tutti_status end_gather(tutti_zero *zero, size_t i)
     b->gather = NULL;
     zero->coming--;
     status = tutti_work_wait(work);
+    if (status == TUTTI_OK && b->as != TUTTI_F32)
+        status = tutti__units_widen(zero, b);
     if (status != TUTTI_OK) {
         give_back(zero, b);
         return status;
@@ -130,21 +129,27 @@ tutti_status tutti__units_settle(tutti_zero *zero)
     return status;
 }
 
-/* The memory of those that were read longest ago, until `most` others are left. */
+/* The memory of those that were read longest ago, until `most` others are left, besides those of vectors. */
 static void make_room(tutti_zero *zero, size_t most)
 {
-    while (zero->present > most) {
+    for (;;) {
         tutti__zero_bucket *oldest = NULL;
+        size_t n = 0;
 
         for (size_t i = 0; i < zero->n_noted; i++) {
             tutti__zero_bucket *b = &zero->buckets[i];
 
-            if (b->state == TUTTI__PRESENT && (!oldest || b->used < oldest->used))
+            if (b->state != TUTTI__PRESENT || (b->vectors && most > 0))
+                continue;
+            n++;
+            if (!oldest || b->used < oldest->used)
                 oldest = b;
         }
+        if (n <= most)
+            return;
         give_back(zero, oldest);
         zero->present--;
-    }
+        }
 }
 
 tutti_status tutti__units_drop(tutti_zero *zero)
@@ -164,11 +169,11 @@ tutti_status tutti__units_discard(tutti_zero *zero)
 
 /* ---- The order of the last step ----------------------------------------------------------------------------------- */
 
-static tutti_status append(tutti__zero_order *order, size_t i)
+static tutti_status append(tutti__zero_order *order, tutti__zero_gathered one)
 {
     if (order->n == order->room) {
         const size_t room = order->room ? 2 * order->room : 16;
-        size_t *p = realloc(order->p, room * sizeof *p);
+        tutti__zero_gathered *p = realloc(order->p, room * sizeof *p);
 
         if (!p)
             return tutti__fail(TUTTI_ERR_MEMORY, "zero: no memory for the order of %zu buckets",
@@ -176,12 +181,13 @@ static tutti_status append(tutti__zero_order *order, size_t i)
         order->p = p;
         order->room = room;
     }
-    order->p[order->n++] = i;
+    order->p[order->n++] = one;
     return TUTTI_OK;
 }
 
-/* Notes that bucket i had to be gathered. *next_p: the one that was gathered next in the last such step; SIZE_MAX: not known. */
-static tutti_status next_after(tutti_zero *zero, size_t i, size_t *next_p)
+/* Notes what had to be gathered. *next_p: what was gathered next in the last such step; bucket SIZE_MAX: not known. */
+static tutti_status next_after(tutti_zero *zero, tutti__zero_gathered one,
+                               tutti__zero_gathered *next_p)
 {
     const tutti_ctx *cx = zero->root->module->cx;
     tutti__zero_orders *o = &zero->orders[cx->recording];
@@ -195,8 +201,10 @@ static tutti_status next_after(tutti_zero *zero, size_t i, size_t *next_p)
         o->now.n = 0;
         o->serial = cx->serial;
     }
-    *next_p = at + 1 < o->before.n && o->before.p[at] == i ? o->before.p[at + 1] : SIZE_MAX;
-    return append(&o->now, i);
+    *next_p = at + 1 < o->before.n && o->before.p[at].bucket == one.bucket
+                  ? o->before.p[at + 1]
+                  : (tutti__zero_gathered){.bucket = SIZE_MAX};
+    return append(&o->now, one);
 }
 
 /* ---- Before an operation ---------------------------------------------------------------------------------------- */
@@ -205,27 +213,55 @@ static tutti_status bring_all(tutti_zero *zero)
 {
     for (size_t i = 0; i < zero->n_noted; i++)
         if (zero->buckets[i].p && zero->buckets[i].state == TUTTI__ABSENT)
-            TUTTI_TRY(begin_gather(zero, i));
+            TUTTI_TRY(begin_gather(zero, i, TUTTI_F32));
     return tutti__units_settle(zero);
 }
 
-static tutti_status bring(tutti_zero *zero, size_t i)
+static bool serves(const tutti__zero_bucket *b, tutti_dtype as)
 {
+    return b->as == TUTTI_F32 || b->as == as;
+}
+
+/* A bucket that is here rounded, and of which an operation reads more: exactly, and from now on always. */
+static tutti_status bring_exactly(tutti_zero *zero, size_t i)
+{
+    const tutti_ctx *cx = zero->root->module->cx;
+    const struct tutti_root *root = zero->root;
     tutti__zero_bucket *b = &zero->buckets[i];
-    size_t next;
+
+    for (int k = 0; k < 2; k++)
+        b->exact[k] |= k == cx->recording;
+    for (size_t k = 0; k < root->parameters.n; k++)
+        if (zero->bucket_with[k] == i)
+            root->parameters.p[k]->tensor->kernel_cache_step = 0;
+    TUTTI_TRY(tutti__units_settle(zero));
+    zero->present--;
+    TUTTI_TRY(begin_gather(zero, i, TUTTI_F32));
+    return end_gather(zero, i);
+}
+
+static tutti_status bring(tutti_zero *zero, size_t i, tutti_dtype as)
+{
+    const int recording = zero->root->module->cx->recording;
+    tutti__zero_bucket *b = &zero->buckets[i];
+    const tutti_dtype wanted = b->exact[recording] ? TUTTI_F32 : as;
+    tutti__zero_gathered next;
 
     if (b->state == TUTTI__PRESENT)
-        return TUTTI_OK;
+        return serves(b, as) ? TUTTI_OK : bring_exactly(zero, i);
     if (zero->all_at_once)
         return bring_all(zero);
-    TUTTI_TRY(next_after(zero, i, &next));
+    TUTTI_TRY(next_after(zero, (tutti__zero_gathered){i, wanted}, &next));
     if (b->state == TUTTI__ABSENT) {
         TUTTI_TRY(tutti__units_settle(zero)); /* of one that was not the next */
-        TUTTI_TRY(begin_gather(zero, i));
+        TUTTI_TRY(begin_gather(zero, i, wanted));
     }
     TUTTI_TRY(end_gather(zero, i));
-    if (next != SIZE_MAX && zero->buckets[next].state == TUTTI__ABSENT)
-        TUTTI_TRY(begin_gather(zero, next));
+    if (!serves(b, as))
+        TUTTI_TRY(bring_exactly(zero, i));
+    if (next.bucket != SIZE_MAX && zero->buckets[next.bucket].state == TUTTI__ABSENT)
+        TUTTI_TRY(begin_gather(zero, next.bucket,
+                               zero->buckets[next.bucket].exact[recording] ? TUTTI_F32 : next.as));
     return TUTTI_OK;
 }
 
@@ -234,7 +270,7 @@ static tutti_zero *zero_of(const tutti_tensor *t)
     return ((const struct tutti_root *)t->parameter->owner)->sharding->self;
 }
 
-static tutti_status need(tutti_tensor *t, bool first)
+static tutti_status need(tutti_tensor *t, bool first, tutti_dtype as)
 {
     tutti_zero *zero = zero_of(t);
     const size_t i = zero->bucket_with[t->parameter->index];
@@ -245,7 +281,7 @@ static tutti_status need(tutti_tensor *t, bool first)
             make_room(zero, KEPT - 1);
     }
     zero->buckets[i].used = zero->operations;
-    return bring(zero, i);
+    return bring(zero, i, as);
 }
 
 /* ---- Reading and writing by a program ------------------------------------------------------------------------------ */
@@ -267,12 +303,13 @@ static tutti_status read(const tutti_tensor *t, void *dst)
 /* This rank's share: every rank writes the same. */
 static tutti_status write(tutti_tensor *t, const void *src)
 {
+    tutti_stream *stream = t->cx->stream;
     tutti_zero *zero = zero_of(t);
     const tutti__zero_bucket *b = &zero->buckets[zero->bucket_with[t->parameter->index]];
     const size_t begin = zero->root->offsets[t->parameter->index];
     const size_t end = begin + (size_t)tutti_shape_count(t->shape);
     const size_t parts[2][2] = {
-        {own_begin(zero, b), own_begin(zero, b) + tutti__zero_share(zero, b)},
+        {tutti__zero_own(zero, b), tutti__zero_own(zero, b) + tutti__zero_share(zero, b)},
         {tail_begin(zero, b), tutti__zero_begin(zero, b) + b->count}};
 
     TUTTI_TRY(tutti__units_discard(zero));
@@ -281,43 +318,87 @@ static tutti_status write(tutti_tensor *t, const void *src)
         const size_t high = end < parts[k][1] ? end : parts[k][1];
 
         if (low < high)
-            memcpy(zero->root->flat_parameters + low, (const float *)src + (low - begin),
-                   (high - low) * sizeof(float));
+            TUTTI_TRY(tutti__copy_in(stream, zero->root->flat_parameters + low,
+                                     (const float *)src + (low - begin),
+                                     (high - low) * sizeof(float)));
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
+/* Parameters [begin,end) of flat memory, which every rank has whole. */
+static tutti_status take_whole(tutti_zero *zero, size_t begin, size_t end)
+{
+    return tutti__read(tutti__zero_stream(zero), zero->whole + begin,
+                       zero->root->flat_parameters + begin, (end - begin) * sizeof(float));
+}
+
+/* This rank's share in host memory, in `room` if its device has it. */
+static tutti_status own_share(const tutti_zero *zero, const tutti__zero_bucket *b, float *room,
+                              const float **share_p)
+{
+    tutti_stream *stream = tutti__zero_stream(zero);
+
+    *share_p = zero->root->flat_parameters + tutti__zero_own(zero, b);
+    if (tutti__on_host(stream))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__read(stream, room, *share_p, tutti__zero_share(zero, b) * sizeof *room));
+    *share_p = room;
+    return TUTTI_OK;
+}
+
+/* Host memory for the largest share, and on `here` for all parameters. */
+static tutti_status make_whole(tutti_zero *zero, bool here, float **room_p)
+{
+    size_t largest = 0;
+
+    for (size_t i = 0; i < zero->n_noted; i++)
+        if (zero->buckets[i].p && tutti__zero_share(zero, &zero->buckets[i]) > largest)
+            largest = tutti__zero_share(zero, &zero->buckets[i]);
+    *room_p = tutti__alloc_unset((largest + 1) * sizeof(float));
+    if (here)
+        zero->whole = tutti__alloc_unset((zero->root->n_flat + 1) * sizeof(float));
+    if (!*room_p || (here && !zero->whole))
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
+                           zero->root->n_flat * sizeof(float));
+    return TUTTI_OK;
+}
+
+static tutti_status gather_shares(tutti_zero *zero, int root, float *room)
 {
     const bool here = tutti_group_rank(zero->group) == root;
-    const struct tutti_root *r = zero->root;
     size_t at = 0;
-    tutti_status status = tutti__units_discard(zero);
 
-    if (status == TUTTI_OK && here &&
-        !(zero->whole = tutti__alloc_unset((r->n_flat + 1) * sizeof(float))))
-        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
-                             r->n_flat * sizeof(float));
-    status = tutti__group_agree(zero->group, status);
-    for (size_t i = 0; i < zero->n_noted && status == TUTTI_OK; i++) {
+    for (size_t i = 0; i < zero->n_noted; i++) {
         const tutti__zero_bucket *b = &zero->buckets[i];
         const size_t share = b->p ? tutti__zero_share(zero, b) : 0;
+        const float *mine;
 
         if (!b->p)
             continue;
         if (here) /* what every rank has whole, before it */
-            memcpy(zero->whole + at, r->flat_parameters + at,
-                   (tutti__zero_begin(zero, b) - at) * sizeof(float));
-        status = tutti_gather(
-            zero->group,
-            (tutti_const_buf){r->flat_parameters + own_begin(zero, b), share, TUTTI_F32, NULL},
+            TUTTI_TRY(take_whole(zero, at, tutti__zero_begin(zero, b)));
+        TUTTI_TRY(own_share(zero, b, room, &mine));
+        TUTTI_TRY(tutti_gather(
+            zero->group, (tutti_const_buf){mine, share, TUTTI_F32, NULL},
             (tutti_buf){here ? zero->whole + tutti__zero_begin(zero, b) : NULL,
                         here ? share * (size_t)zero->sharding.peers.size : 0, TUTTI_F32, NULL},
-            root, NULL);
+            root, NULL));
         at = tail_begin(zero, b);
     }
-    if (here && status == TUTTI_OK)
-        memcpy(zero->whole + at, r->flat_parameters + at, (r->n_flat - at) * sizeof(float));
+    return here ? take_whole(zero, at, zero->root->n_flat) : TUTTI_OK;
+}
+
+tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
+{
+    float *room = NULL;
+    tutti_status status = tutti__units_discard(zero);
+
+    if (status == TUTTI_OK)
+        status = make_whole(zero, tutti_group_rank(zero->group) == root, &room);
+    status = tutti__group_agree(zero->group, status);
+    if (status == TUTTI_OK)
+        status = gather_shares(zero, root, room);
+    free(room);
     if (status != TUTTI_OK) {
         free(zero->whole);
         zero->whole = NULL;
@@ -327,22 +408,27 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
 
 /* ---- Construction ------------------------------------------------------------------------------------------------ */
 
-/* Neighbours that are frozen, of at most a bucket's bytes but at least one, as buckets without gradients. */
+/* Neighbours that are frozen, of at most a bucket's bytes but at least one, as buckets without gradients. Vectors come after all
+ * others (tutti__ddp_reserve_module). */
 static tutti_status note_frozen(tutti_zero *zero)
 {
     const tutti_ddp *ddp = zero->ddp;
     const struct tutti_root *root = zero->root;
     const size_t most = (size_t)(ddp->limits.mb[ddp->limits.n - 1] * 1048576) / sizeof(float);
     size_t begin = 0, end = 0;
+    bool vectors = false;
 
     for (size_t k = 0; k <= ddp->n; k++) {
         const size_t i = k < ddp->n ? root->placement[k] : SIZE_MAX;
         const bool frozen = k < ddp->n && ddp->roles[i] == TUTTI__FROZEN;
+        const bool is_vector = frozen && ddp->parameters[i]->shape.n < 2;
         const size_t next = k + 1 < ddp->n ? root->offsets[root->placement[k + 1]] : root->n_flat;
 
-        if (end > begin && (!frozen || root->offsets[i] != end || next - begin > most)) {
+        if (end > begin && (!frozen || root->offsets[i] != end || next - begin > most ||
+                            is_vector != vectors)) {
             TUTTI_TRY(
                 tutti__zero_note(zero, zero->n_noted, root->flat_gradients + begin, end - begin));
+            zero->buckets[zero->n_noted - 1].vectors = vectors;
             end = begin = 0;
         }
         if (!frozen)
@@ -350,6 +436,7 @@ static tutti_status note_frozen(tutti_zero *zero)
         if (end == begin)
             begin = root->offsets[i];
         end = next;
+        vectors = is_vector;
     }
     return TUTTI_OK;
 }
@@ -372,6 +459,7 @@ static tutti_status note_buckets(tutti_zero *zero)
             TUTTI_TRY(tutti__zero_note(zero, b, NULL, 0));
         else
             TUTTI_TRY(tutti__zero_note(zero, b, root->flat_gradients + begin, end - begin));
+        zero->buckets[b].vectors = ddp->parameters[first]->shape.n < 2;
     }
     return note_frozen(zero);
 }
@@ -400,7 +488,7 @@ static tutti_status assign_buckets(tutti_zero *zero)
 static void part(const tutti_zero *zero, const tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
-    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t begin = tutti__zero_begin(zero, b), own = tutti__zero_own(zero, b);
     const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
     float *p = zero->root->flat_parameters;
 
@@ -413,7 +501,7 @@ static void part(const tutti_zero *zero, const tutti__zero_bucket *b)
 static tutti_status back_all(tutti_zero *zero, const tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
-    const size_t begin = tutti__zero_begin(zero, b), own = own_begin(zero, b);
+    const size_t begin = tutti__zero_begin(zero, b), own = tutti__zero_own(zero, b);
     const size_t tail = tail_begin(zero, b), end = begin + b->count;
     const size_t share = tutti__zero_share(zero, b);
     float *p = zero->root->flat_parameters;
@@ -457,6 +545,8 @@ static tutti_status fill(tutti_zero *zero, const void *const *from)
         if (b == SIZE_MAX) {
             TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters + root->offsets[i],
                                            (bytes + 63) / 64 * 64, true));
+            TUTTI_TRY(cx->device_ops->zero(cx->stream, root->flat_parameters + root->offsets[i],
+                                           (bytes + 63) / 64 * 64));
             hold(zero, bytes);
         } else if (b != open) {
             TUTTI_TRY(back_all(zero, &zero->buckets[b]));
@@ -515,6 +605,7 @@ void tutti__units_free(tutti_zero *zero)
         free(zero->orders[k].before.p);
         free(zero->orders[k].now.p);
     }
+    root->module->cx->device_ops->free(root->module->cx->device, zero->narrow);
     free(zero->bucket_with);
     free(zero->whole);
 }

@@ -317,12 +317,6 @@ static tutti_status check_ddp(const tutti_ddp *ddp)
                            "tutti_ddp_new: the module's state is sharded by another DDP already");
     if (ddp->opts.zero == 1 || ddp->shards)
         return TUTTI_OK;
-    if (!tutti__on_host(tutti__ddp_stream(ddp)))
-        return tutti__fail(
-            TUTTI_ERR_UNSUPPORTED,
-            "tutti_ddp_new: zero %d gives memory back to the system while it trains, "
-            "which device %s cannot yet; use zero 1, or device cpu",
-            ddp->opts.zero, ddp->module->cx->device_ops->name);
     if (strncmp(tutti_group_transport_name(ddp->group), "mpi", 3) == 0)
         return tutti__fail(
             TUTTI_ERR_UNSUPPORTED,

@@ -1,7 +1,7 @@
 /* zero.h -- shared by ZeRO's files.   SPDX-License-Identifier: MIT
  *
  *     zero.c        shares: of buckets when they are reduced, of flat memory for the optimizer; construction
- *     units.c       stage 3: parameters that are gathered before they are read
+ *     units.c       stage 3: parameters that are gathered before they are read; units_half.c: in 16 bits
  *     zero_state.c  optimizer state gathered, for checkpoints and for groups that change
  *     zero_copies.c and brought together from shares and their copies, after a group has died */
 #ifndef TUTTI_DDP_ZERO_H
@@ -18,12 +18,21 @@ typedef struct tutti__zero_bucket {
     /* Stage 3: whether its parameters are here, outside of this rank's share too. COMING: while `gather` is in flight. */
     enum { TUTTI__ABSENT, TUTTI__COMING, TUTTI__PRESENT } state;
     tutti_work *gather;
-    uint64_t used; /* the number of the operation that last read it */
+    uint64_t used;  /* the number of the operation that last read it */
+    bool vectors;   /* nearly all operations read some of them: they stay until the update */
+    tutti_dtype as; /* F32, or what others' shares were rounded to when they were gathered */
+    bool exact[2];  /* in evaluation, training: some operation reads more than is left after rounding for another */
 } tutti__zero_bucket;
 
-/* Buckets in the order in which a step's operations had to gather them. */
+/* A bucket that had to be gathered, and in which dtype it was read then. */
+typedef struct tutti__zero_gathered {
+    size_t bucket;
+    tutti_dtype as;
+} tutti__zero_gathered;
+
+/* Those of a step, in the order of its operations. */
 typedef struct tutti__zero_order {
-    size_t *p;
+    tutti__zero_gathered *p;
     size_t n, room;
 } tutti__zero_order;
 
@@ -71,6 +80,8 @@ struct tutti_zero {
     bool all_at_once;        /* ranks may read different parameters in a step */
     size_t held, most_held;  /* bytes of parameters that have memory */
     uint64_t gathered_bytes; /* that all_gathers brought to this rank */
+    char *narrow;            /* room for a bucket that is gathered in 16 bits; NULL: not yet */
+    size_t narrow_at;        /* there: behind this rank's share, in bytes */
     float *whole;            /* all parameters, gathered on this rank, in host memory; NULL */
 };
 
@@ -106,6 +117,21 @@ static inline size_t tutti__zero_begin(const tutti_zero *zero, const tutti__zero
 {
     return (size_t)(b->p - zero->root->flat_gradients);
 }
+
+/* And this rank's share of it. */
+static inline size_t tutti__zero_own(const tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    return tutti__zero_begin(zero, b) +
+           tutti__zero_share(zero, b) * (size_t)zero->sharding.peers.rank;
+}
+
+/* ---- units_half.c ---- */
+
+/* What an all_gather of the bucket's parameters in dtype b->as reads and writes. */
+tutti_status tutti__units_prepare(tutti_zero *zero, const tutti__zero_bucket *b,
+                                  tutti_const_buf *from, tutti_buf *to);
+/* After it, if that is not F32: the other ranks' shares to where they belong. */
+tutti_status tutti__units_widen(const tutti_zero *zero, const tutti__zero_bucket *b);
 
 /* ---- zero_copies.c ---- */
 

@@ -48,9 +48,10 @@ struct tutti__device_ops {
     void *(*host_alloc)(tutti_device device, size_t bytes);
     void (*host_free)(tutti_device device, void *p);
 
-    /* Memory that need not be there all the time. reserve: addresses, without memory; NULL with the message set. back: memory for the
-     * pages in which these bytes are, zeros if it stays, else with any contents; MEMORY. give_back, of a range that was backed: the memory of the pages that are wholly in the
-     * bytes; until they are backed again, access ends the process. NULL: the device cannot. */
+    /* Memory that need not be there all the time, in pages. reserve: addresses, without memory; NULL with the message set. back: memory
+     * for the pages in which these bytes are, with any contents, for work that is submitted later; `stays`: it will not be given back
+     * soon; MEMORY. give_back, of a range that was backed: the memory of the pages that are wholly in the bytes, when work submitted to
+     * any stream before is done; other access, until they are backed again, ends the process. unreserve may wait for the device. */
     void *(*reserve)(tutti_device device, size_t bytes);
     void (*unreserve)(tutti_device device, void *p, size_t bytes);
     tutti_status (*back)(tutti_device device, void *p, size_t bytes, bool stays);

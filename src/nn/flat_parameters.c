@@ -99,7 +99,7 @@ static tutti_status plan_fill(const struct tutti_root *root, const plan *new, fl
         const void *src;
 
         if (!gradients)
-            TUTTI_TRY(tutti__tensor_need(t, true));
+            TUTTI_TRY(tutti__tensor_need(t, true, TUTTI_F32));
         src = !gradients ? t->data : tutti__has_gradient(t->parameter) ? t->parameter->grad : NULL;
         if (src)
             TUTTI_TRY(tutti__copy(cx->stream, dst + new->offsets[i], src, tutti__tensor_bytes(t)));
@@ -272,7 +272,7 @@ tutti_status tutti__flat_bring(struct tutti_root *root, size_t i, const void *fr
     if (from)
         TUTTI_TRY(tutti__copy(cx->stream, t->data, from, tutti__tensor_bytes(t)));
     else
-        tutti__draw_later(state, t->data);
+        TUTTI_TRY(tutti__draw_later(state, t->data));
     cx->device_ops->free(cx->device, state->memory);
     state->memory = NULL;
     t->kernel_cache_step = 0;

@@ -334,47 +334,46 @@ static void draw_run(void *arg, int64_t first, int64_t n, int64_t at)
     }
 }
 
-void tutti__draw_later(const tutti__state *state, void *values)
-{
-    if (!tutti__is_planned(state->owner->cx->device))
-        tutti__split_runs(state, draw_run,
-                          &(drawing){values, state->tensor->dtype, state->later.init,
-                                     state->later.bound, state->owner->cx->seed,
-                                     state->later.drawn});
-}
-
 /* In place if the host can write there; else by one copy, because many small ones to a device are slow. */
-static tutti_status fill(tutti_ctx *cx, const tutti__state *state)
+tutti_status tutti__draw_later(const tutti__state *state, void *values)
 {
-    const tutti_tensor *t = state->tensor;
-    void *values = t->data;
+    const tutti_ctx *cx = state->owner->cx;
+    const size_t bytes = tutti__tensor_bytes(state->tensor);
+    void *here = values;
     tutti_status status = TUTTI_OK;
 
-    if (state->later.init == TUTTI_INIT_ZEROS || state->owner->root->no_values)
+    if (state->later.init == TUTTI_INIT_ZEROS || state->owner->root->no_values ||
+        tutti__is_planned(cx->device))
         return TUTTI_OK; /* memory is zeroed already */
     if (!cx->device_ops->is_host)
-        values = tutti__alloc(tutti__tensor_bytes(t));
-    if (!values)
+        here = tutti__alloc(bytes);
+    if (!here)
         return TUTTI_ERR_MEMORY;
-    tutti__draw_later(state, values);
-    if (values != t->data) {
-        status = tutti__copy_in(cx->stream, t->data, values, tutti__tensor_bytes(t));
-        free(values);
+    tutti__split_runs(state, draw_run,
+                      &(drawing){here, state->tensor->dtype, state->later.init, state->later.bound,
+                                 cx->seed, state->later.drawn});
+    if (here != values) {
+        status = tutti__copy_in(cx->stream, values, here, bytes);
+        free(here);
     }
     return status;
 }
 
 /* Memory and values for a parameter that is used before it is laid out. */
-static tutti_status draw_now(tutti_tensor *t, bool first)
+static tutti_status draw_now(tutti_tensor *t, bool first, tutti_dtype as)
 {
     tutti__state *state = tutti__state_of(t);
+    const tutti_ctx *cx = t->cx;
+    void *p = cx->device_ops->alloc(cx->device, tutti__tensor_bytes(t), true);
+    tutti_status status = p ? tutti__draw_later(state, p) : TUTTI_ERR_MEMORY;
 
     (void)first;
-    state->memory = t->cx->device_ops->alloc(t->cx->device, tutti__tensor_bytes(t), true);
-    if (!state->memory)
-        return TUTTI_ERR_MEMORY;
-    tutti__draw_later(state, state->memory);
-    t->data = state->memory;
+    (void)as;
+    if (status != TUTTI_OK) {
+        cx->device_ops->free(cx->device, p);
+        return status;
+    }
+    t->data = state->memory = p;
     t->parameter->store = NULL;
     return TUTTI_OK;
 }
@@ -480,7 +479,7 @@ static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init 
     state->later.bound = bound;
     state->later.drawn = root->n_drawn;
     if (state->memory)
-        status = fill(m->cx, state);
+        status = tutti__draw_later(state, state->tensor->data);
     else
         state->parameter.store = &later;
     if (status != TUTTI_OK) {

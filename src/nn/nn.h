@@ -312,8 +312,8 @@ tutti_status tutti__flat_reserve(struct tutti_root *root, tutti_tensor *const *o
                                  float *gradients, const void ***from_p);
 /* Moves or draws the elements of parameter i into its memory, which is backed, and frees where they were. */
 tutti_status tutti__flat_bring(struct tutti_root *root, size_t i, const void *from);
-/* Draws the initial values of a parameter that has none yet, into values, in host memory. */
-void tutti__draw_later(const tutti__state *state, void *values);
+/* Draws the initial values of a parameter into its memory, which is zeroed. */
+tutti_status tutti__draw_later(const tutti__state *state, void *values);
 
 static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 {

@@ -329,8 +329,8 @@ int64_t tutti__parallel_own_rows(const tutti_module *root, tutti_shape whole)
     const tutti_peers *peers = &root->root->parallel->peers;
     int64_t begin;
 
-    return tutti__chunk(tutti_shape_count(whole) / whole.d[whole.n - 1], peers->size, peers->rank,
-                        &begin);
+    return tutti__peers_chunk(peers, tutti_shape_count(whole) / whole.d[whole.n - 1], peers->rank,
+                              &begin);
 }
 
 tutti_tensor *tutti_parallel_tokens(tutti_module *m, tutti_tensor *x)
@@ -601,7 +601,7 @@ tutti_shape tutti__parallel_own_shape(const tutti_tensor *weight, tutti_array in
 
     if (!state || indices.dtype != TUTTI_I64)
         return indices.shape;
-    rows = tutti__chunk(state->split.whole, state->split.count, state->split.index, &begin);
+    rows = tutti__peers_chunk(peers_of(state), state->split.whole, state->split.index, &begin);
     for (int64_t i = 0; i < tutti_shape_count(indices.shape); i++)
         n += index[i] >= begin && index[i] < begin + rows;
     return TUTTI_SHAPE(n);

@@ -12,7 +12,7 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
                              const tutti__flat_span **spans_p, size_t *n_p)
 {
     struct tutti_root *root = m->root;
-    const tutti__range all = {0, root->n_flat, false};
+    const tutti__range all = {.begin = 0, .end = root->n_flat};
     const tutti__range *ranges = sharding ? sharding->ranges : &all;
     const size_t n_ranges = sharding ? sharding->n : 1;
     tutti__flat_span *spans = tutti__flat_spans(root, root->parameters.n + n_ranges);

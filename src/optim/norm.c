@@ -95,7 +95,7 @@ tutti_status tutti__add_peers_squares(const tutti_peers *peers, tutti__squares *
     if (!all)
         return TUTTI_ERR_MEMORY;
     to_floats(sum, mine);
-    status = peers->all_gather(peers->self, mine, FLOATS, all);
+    status = peers->all_gather(peers->self, NULL, mine, FLOATS, all);
     *sum = (tutti__squares){0};
     for (int r = 0; r < peers->size && status == TUTTI_OK; r++) {
         const tutti__squares more = from_floats(all + r * FLOATS);

@@ -21,6 +21,7 @@ typedef struct tutti__gradient {
     size_t count, rows, offset, bucket, place; /* offset: bytes in the block; place: in the order */
     tutti_dtype dtype;
     bool sparse, local;
+    bool here;           /* local, in memory that comes and goes: it came */
     bool skipped;        /* in the last step this rank had no such gradient */
     uint64_t ready_turn; /* the last turn in which it became ready */
     /* sparse: a byte per row: it may be non-zero; after a step, on any rank */
@@ -58,7 +59,7 @@ typedef struct tutti__bucket {
     uint64_t ready_ns;
     tutti__kept kept;  /* in this step, when it was reduced */
     bool parted;       /* it is known which parts are given back */
-    bool absent;       /* they are, and have not been brought */
+    tutti__kept left;  /* what is here, if the rest has not been brought since; all 0: everything is */
     tutti_bucket view; /* for hooks */
     tutti_bucket_info info;
 } tutti__bucket;
@@ -74,7 +75,8 @@ struct tutti_reducer {
     tutti__bucket *buckets;
     tutti_bucket_gradient *views; /* by place: what hooks see */
     unsigned char *block;
-    bool kept_in_part; /* block is reserved memory: keep.c */
+    bool kept_in_part;  /* block is reserved memory: keep.c */
+    bool vectors_apart; /* gradients without rows have buckets of their own */
     tutti_stream *
         alone; /* with shards: of whose device the block is private memory; NULL: it is the group's */
     tutti_stream *stream; /* of the program, on which gradients are computed; NULL: host memory */

@@ -300,6 +300,8 @@ static tutti_status assign_buckets(tutti_reducer *r)
             old_order[i] = r->order[i];
             items[i] = (tutti_bucket_item){g->count * tutti_dtype_size(g->dtype), g->dtype,
                                            g->sparse || g->late}; /* in a bucket of its own */
+            if (r->vectors_apart && g->rows > 0 && g->dtype == TUTTI_F32)
+                items[i].dtype = TUTTI_BF16; /* another kind; no gradient has it where this is set */
         }
         r->n_buckets =
             tutti_bucket_assignment(items, r->n_reduced, bytes, limits->n, false, bucket_of);
@@ -426,7 +428,7 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
     if (most[1] > 0)
         return tutti__group_share_failure(r->group, local, size - (int)most[1]);
     r->bytes += (size_t)most[0]; /* the group's memory must have one size on all ranks */
-    if (r->kept_in_part && !r->stream)
+    if (r->kept_in_part)
         TUTTI_TRY(tutti__group_agree(r->group, tutti__keep_alloc(r, r->bytes)));
     else
         TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, r->bytes ? r->bytes : ALIGNMENT,
@@ -507,7 +509,7 @@ static tutti_status make(tutti_reducer *r, const tutti_reducer_parameter *parame
 tutti_status tutti__reducer_new_late(tutti_reducer **reducer_p, tutti_group *group,
                                      const tutti_reducer_parameter *parameters, size_t n_parameters,
                                      const tutti_reducer_opts *opts, const bool *late,
-                                     bool kept_in_part)
+                                     bool kept_in_part, bool vectors_apart)
 {
     static const tutti_reducer_opts defaults;
     tutti_reducer *r;
@@ -524,6 +526,7 @@ tutti_status tutti__reducer_new_late(tutti_reducer **reducer_p, tutti_group *gro
     r->group = group;
     r->n = n_parameters;
     r->kept_in_part = kept_in_part;
+    r->vectors_apart = vectors_apart;
     status = make(r, parameters, opts, late);
     if (status != TUTTI_OK) {
         tutti_reducer_free(r);
@@ -537,7 +540,8 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
                                const tutti_reducer_parameter *parameters, size_t n_parameters,
                                const tutti_reducer_opts *opts)
 {
-    return tutti__reducer_new_late(reducer_p, group, parameters, n_parameters, opts, NULL, false);
+    return tutti__reducer_new_late(reducer_p, group, parameters, n_parameters, opts, NULL, false,
+                                   false);
 }
 
 /* Ends work in flight at once: in a dead group it has failed already, else the group is aborted. */
@@ -600,7 +604,7 @@ void tutti_reducer_free(tutti_reducer *r)
     free_device(r);
     if (r->alone) {
         r->alone->ops->free(r->alone->device, r->block);
-    } else if (r->kept_in_part && !r->stream) {
+    } else if (r->kept_in_part) {
         tutti__keep_free(r);
     } else if (r->block) {
         tutti_group_release(r->group, r->block);

@@ -68,12 +68,13 @@ const char *tutti__reducer_nonfinite(const tutti_reducer *reducer, uint64_t *ste
  * written there apply to the next tutti__reducer_ready_touched. */
 unsigned char *tutti__reducer_touched(tutti_reducer *reducer, size_t i);
 tutti_status tutti__reducer_ready_touched(tutti_reducer *reducer, size_t i);
-/* tutti_reducer_new, and: kept_in_part: its hook calls tutti__reducer_keep; late[i]: gradient i, of F32 with rows in host memory, may become ready before some of its rows do. It is in a
+/* tutti_reducer_new, and: kept_in_part: its hook calls tutti__reducer_keep; vectors_apart: gradients without rows have buckets of their
+ * own; late[i]: gradient i, of F32 with rows in host memory, may become ready before some of its rows do. It is in a
  * bucket of its own. The same on all ranks; not with shards or hooks that round. */
 tutti_status tutti__reducer_new_late(tutti_reducer **reducer_p, tutti_group *group,
                                      const tutti_reducer_parameter *parameters, size_t n_parameters,
                                      const tutti_reducer_opts *opts, const bool *late,
-                                     bool kept_in_part);
+                                     bool kept_in_part, bool vectors_apart);
 /* Instead of tutti_reducer_ready, which is also possible: first, all of gradient i is final but for the rows that have a byte 1 in
  * `touched`, which is copied; then, when they are, rows_ready. Between the two, what the rows still get is added to late_rows: row k is row
  * place[k] of *values_p; or, if that is NULL, as before to the gradient itself, which is not being sent yet. Valid until the next call
@@ -95,7 +96,7 @@ void tutti__reducer_set_common_step(tutti_reducer *reducer, uint64_t step);
  * are over `divisor` ranks (0: all). */
 void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);
 /* For hooks, with kept_in_part: of the bucket that it has reduced, this rank keeps elements [begin, end) and those from `tail` on; the memory of the
- * others is given back, until _bring. In host memory only. */
+ * others is given back, until _bring. */
 void tutti__reducer_keep(tutti_reducer *reducer, size_t bucket, size_t begin, size_t end,
                          size_t tail);
 /* Before anything is written to gradient i, unless it has contributions: its bucket has all of its memory, with any contents. MEMORY. */

@@ -80,8 +80,7 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
     r->status = TUTTI_OK;
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].pending = r->buckets[b].info.n;
-        if (!r->buckets[b].absent) /* else: what is to be brought */
-            r->buckets[b].kept = (tutti__kept){0, 0, 0};
+        r->buckets[b].kept = (tutti__kept){0, 0, 0};
         r->buckets[b].info.ready_ms = r->buckets[b].info.begin_ms = r->buckets[b].info.done_ms = 0;
     }
     return TUTTI_OK;

@@ -58,6 +58,14 @@ TUTTI__FORMULA int64_t tutti__attention_row(const tutti__attention *a, int64_t b
     return (b * a->heads + h) * a->queries + i;
 }
 
+/* The number that a row has among those of all heads, if heads are divided among ranks. */
+TUTTI__FORMULA int64_t tutti__attention_whole_row(const tutti__attention *a, int64_t row)
+{
+    const int64_t h = row / a->queries, others = a->all_heads > 0 ? a->all_heads - a->heads : 0;
+
+    return row + (h / a->heads * others + a->first_head) * a->queries;
+}
+
 /* What is added to the scores of a row, `mask_step` from key to key; NULL: nothing. */
 TUTTI__FORMULA const float *tutti__attention_mask(const tutti__attention *a, int64_t row)
 {

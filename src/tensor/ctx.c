@@ -219,7 +219,7 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
     cx->shard = opts->shard;
     cx->shard_chosen = opts->shard != 0;
     cx->nondeterministic = opts->nondeterministic;
-    cx->defers_parameters = opts->defers_parameters && device.kind == TUTTI_CPU;
+    cx->defers_parameters = opts->defers_parameters;
     cx->serial = cx->serials = 1;
     cx->out_of_memory = (tutti_tensor){.cx = cx,
                                        .name = "",

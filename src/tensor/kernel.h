@@ -122,12 +122,23 @@ typedef struct tutti__cross_entropy {
     int64_t ignore_index;
 } tutti__cross_entropy;
 
+/* What a rank's logits of a row give, if ranks have parts of the classes. */
+typedef struct tutti__row_sums {
+    double largest, sum; /* of exp(logit - largest) */
+    double own, all;     /* the label's logit, if it is one of them; the sum of all */
+} tutti__row_sums;
+
 /* Rows of logits with a label each (op/linear_cross_entropy.c). */
 typedef struct tutti__label_rows {
     int64_t rows, classes, ignore_index;
     float label_smoothing;
     bool gradients; /* wanted */
     double divisor; /* of gradients */
+    int64_t first;  /* the class of the first logit */
+    /* [ranks][rows], device memory, of all ranks that have parts of `all_classes`; NULL: all are here */
+    const tutti__row_sums *sums;
+    int64_t all_classes;
+    int ranks, rank;
 } tutti__label_rows;
 
 struct tutti__kernels {
@@ -229,6 +240,9 @@ struct tutti__kernels {
     /* loss[rows], of each row of logits [rows,classes]; if they are wanted, gradients in place of the logits. labels: device memory */
     tutti_status (*label_rows)(tutti_tensor *logits, const int64_t *labels, float *loss,
                                const tutti__label_rows *a);
+    /* sums[rows], device memory: of each row; 0 if its label is ignored */
+    tutti_status (*label_sums)(tutti_tensor *logits, const int64_t *labels, tutti__row_sums *sums,
+                               const tutti__label_rows *a);
     /* Computes job i of all i < n (jobs.h), in no order. */
     tutti_status (*job)(tutti_ctx *cx, const struct tutti__each_job *job, int64_t n);
     /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
@@ -274,7 +288,7 @@ struct tutti__kernels {
 /* <name>_forward and <name>_backward: both or none. */
 #define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
     X(attention) X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
-#define TUTTI__KERNELS_OPTIONAL(X) X(attention_work) X(label_rows) X(job) X(dropout) X(fold)
+#define TUTTI__KERNELS_OPTIONAL(X) X(attention_work) X(label_rows) X(label_sums) X(job) X(dropout) X(fold)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

@@ -253,6 +253,14 @@ static tutti_status compute_lazy(const tutti__node *n, bool backward)
     return TUTTI_OK;
 }
 
+/* In which dtype n reads a parameter, source i. */
+static tutti_dtype read_as(const tutti__node *n, int i)
+{
+    const tutti_dtype dtype = tutti__is_half(n->dst->dtype) ? n->dst->dtype : n->src[0]->dtype;
+
+    return n->op->rounds >> i & 1 && tutti__is_half(dtype) ? dtype : TUTTI_F32;
+}
+
 /* Makes n's parameters available; in backward also those not in backward_reads, which says what activations are kept, but not the table
  * to whose rows backward only adds. Those of an operation that computes a source of another one, which is running, join that one's. */
 static tutti_status need_parameters(const tutti__node *n, bool backward)
@@ -264,7 +272,7 @@ static tutti_status need_parameters(const tutti__node *n, bool backward)
 
         if (!t || !(t->parameter || t->viewed) || (backward && i == 0 && n->op->by_rows))
             continue;
-        TUTTI_TRY(tutti__tensor_need(t, first));
+        TUTTI_TRY(tutti__tensor_need(t, first, n->op->rounds ? read_as(n, i) : TUTTI_F32));
         first = false;
     }
     return TUTTI_OK;
@@ -636,7 +644,7 @@ tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter)
     const bool accumulate = p->grad_round == *p->round;
     tutti_tensor *grad;
 
-    if (!accumulate && p->bring_grad && p->bring_grad(parameter) != TUTTI_OK)
+    if (p->bring_grad && p->bring_grad(parameter) != TUTTI_OK)
         return NULL;
     grad = tutti__tensor_new(parameter->cx, parameter->shape, parameter->dtype);
     if (!grad)

@@ -24,6 +24,8 @@ typedef struct tutti__op {
     /* Bit i: source i may be lazy (tensor.h): the kernels that make lazy tensors also read them here. Other sources are computed
      * before the operation runs. */
     unsigned lazy;
+    /* Bit i: of source i, an F32 parameter, it reads only what is left when that is rounded to the 16-bit dtype in which it computes. */
+    unsigned rounds;
     /* Its row in op/elementwise.def, whose kernels replace its plain C. */
     tutti__formula formula;
     /* In backward the result is computed again, rather than kept, for those who read it: forward costs little, and backward reads

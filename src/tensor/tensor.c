@@ -277,13 +277,13 @@ tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from)
     return TUTTI_OK;
 }
 
-tutti_status tutti__tensor_need(const tutti_tensor *t, bool first)
+tutti_status tutti__tensor_need(const tutti_tensor *t, bool first, tutti_dtype as)
 {
     tutti_tensor *p = t ? t->viewed : NULL;
 
     if (!p && t && t->parameter)
         p = (tutti_tensor *)(uintptr_t)t;
-    return p && p->parameter->store ? p->parameter->store->need(p, first) : TUTTI_OK;
+    return p && p->parameter->store ? p->parameter->store->need(p, first, as) : TUTTI_OK;
 }
 
 tutti_status tutti__tensor_compute(tutti_tensor *t)
@@ -481,7 +481,7 @@ tutti_status tutti_tensor_read(tutti_tensor *t, void *dst)
     TUTTI_TRY(tutti_tensor_status(t));
     if (t->parameter && t->parameter->store && t->parameter->store->read)
         return t->parameter->store->read(t, dst);
-    TUTTI_TRY(tutti__tensor_need(t, true));
+    TUTTI_TRY(tutti__tensor_need(t, true, TUTTI_F32));
     TUTTI_TRY(tutti__tensor_row_major(t, &p));
     return tutti__read(t->cx->stream, dst, p, tutti__tensor_bytes(t));
 }
@@ -497,7 +497,7 @@ tutti_status tutti_tensor_write(tutti_tensor *t, const void *src)
     t->kernel_cache_step = 0;
     if (t->parameter && t->parameter->store && t->parameter->store->write)
         return t->parameter->store->write(t, src);
-    TUTTI_TRY(tutti__tensor_need(t, true));
+    TUTTI_TRY(tutti__tensor_need(t, true, TUTTI_F32));
     return tutti__copy_in(t->cx->stream, t->data, src, tutti__tensor_bytes(t));
 }
 

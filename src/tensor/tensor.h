@@ -40,8 +40,8 @@ typedef struct tutti__late_rows {
 /* For parameters whose elements are not always in their memory. */
 typedef struct tutti__store {
     /* Before an operation reads them: then they are in t->data, at least until this is next called with `first`, for the first parameter
-     * of another operation. */
-    tutti_status (*need)(tutti_tensor *t, bool first);
+     * of another operation. as: BF16 or F16 if it only reads what they are when rounded to that, so that they may be rounded; else F32. */
+    tutti_status (*need)(tutti_tensor *t, bool first, tutti_dtype as);
     /* For a program. NULL: after `need` as those of others. */
     tutti_status (*read)(const tutti_tensor *t, void *dst);
     tutti_status (*write)(tutti_tensor *t, const void *src);
@@ -72,7 +72,7 @@ typedef struct tutti__parameter {
     unsigned char *touched;
     bool all_touched;          /* an operation wrote to all rows, whatever touched contains */
     const tutti__store *store; /* NULL: its elements are in its memory */
-    /* before the first contribution: grad has memory, with any contents; NULL: it always has */
+    /* before a contribution: grad has memory, at the first one with any contents; NULL: it always has */
     tutti_status (*bring_grad)(tutti_tensor *t);
     /* lays flat gradient memory out; called by backward if grad is NULL */
     tutti_status (*prepare)(void *owner);
@@ -228,8 +228,8 @@ tutti_tensor *tutti__last_read(tutti_tensor *t);
 /* Gives t the memory and layout of `from`, which then has none, if no other tensor shares it: for a kernel that writes each
  * element after reading the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
-/* Makes t's elements available, if it is a parameter or a view of one. first: as in tutti__store. */
-tutti_status tutti__tensor_need(const tutti_tensor *t, bool first);
+/* Makes t's elements available, if it is a parameter or a view of one. first, as: as in tutti__store. */
+tutti_status tutti__tensor_need(const tutti_tensor *t, bool first, tutti_dtype as);
 /* Stores t's elements if it is lazy and they are not stored. */
 tutti_status tutti__tensor_compute(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */

@@ -55,11 +55,18 @@ static inline void run(tutti_rank_body *body, void *arg, int n)
     assert_int_equal(tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_AUTO), 0);
 }
 
+/* Without opening the device, after which processes could not be forked. */
+static inline bool test_on(const char *kind)
+{
+    const char *device = getenv("TUTTI_TEST_DEVICE");
+
+    return device && strncmp(device, kind, strlen(kind)) == 0;
+}
+
 /* On CUDA's stand-ins, where a step takes much longer, only 2 and 3. */
 static inline void run_all(void **state)
 {
-    const char *device = getenv("TUTTI_TEST_DEVICE");
-    const int cuda = device && strncmp(device, "cuda", 4) == 0;
+    const int cuda = test_on("cuda");
 
     for (int n = 1 + cuda; n <= 4 - cuda; n++)
         run((tutti_rank_body *)*state, NULL, n);

@@ -1,7 +1,9 @@
 /* ddp: layers divided among ranks compute what the whole ones do: losses, gradients, initial values, dropout; and plans of a
  * program's own.   SPDX-License-Identifier: MIT
- * timeout: 240 */
+ * timeout: 240
+ * devices: strict cuda nccl */
 #include "bodies.h"
+#include "harness/device.h"
 #include "nn/nn.h"
 #include <tutti/tutti.h>
 
@@ -50,7 +52,7 @@ static int stand_new(stand *t, const subject *s, const tutti_peers *peers)
                                    .parallel = peers,
                                    .parallel_tokens = s->tokens};
 
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(),
                            &(tutti_ctx_opts){.threads = 1, .seed = 5}));
     CHECK_OK(tutti_model_new(&t->model, t->cx, s->model, &opts));
     t->m = tutti_model_module(t->model);
@@ -256,10 +258,12 @@ static void fill_image(void)
 
 static void a_divided_model_computes_what_the_whole_does(void **state)
 {
+    const int most = test_on("cuda") ? 3 : 4; /* where a step takes much longer */
+
     (void)state;
     fill_image();
     for (size_t i = 0; i < TUTTI__COUNT_OF(all); i++)
-        for (int n = 2; n <= 4; n++)
+        for (int n = 2; n <= most; n++)
             if (tutti_run_ranks_as_threads(n, computes_the_same, (void *)(uintptr_t)&all[i]) != 0)
                 fail_msg("%s, row %zu, %d ranks", all[i].model, i, n);
     assert_int_equal(tutti_run_ranks_as_processes(3, computes_the_same, (void *)(uintptr_t)&all[1],
@@ -385,8 +389,8 @@ static int trains(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK_OK(tutti_mesh_new(&mesh, group, dimensions, 2));
-    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
-    CHECK_OK(tutti_ctx_new(&other, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&other, test_device(), &(tutti_ctx_opts){.threads = 1}));
     tutti_module_init(&whole.base, other);
     own_init(&whole);
     tutti_module_init(&m.base, cx);
@@ -438,7 +442,7 @@ static int fails_alone(tutti_group *world, void *arg)
     CHECK_OK(tutti_mesh_new(&mesh, world, dimensions, 2));
     for (int i = 0; i < 2; i++)
         CHECK_OK(tutti_group_set_timeout(tutti_mesh_group(mesh, dimensions[i].name), 20000));
-    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
     tutti_module_init(&m.base, cx);
     CHECK_OK(tutti_parallelize(&m.base, tutti_mesh_group(mesh, "tensor"), own_plan, 2));
     own_init(&m);
@@ -507,7 +511,7 @@ static int refuses(tutti_group *group, void *arg)
     tutti_linear a;
 
     (void)arg;
-    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
     CHECK_0(refuses_plan(cx, group, &nameless, 1, "rule 0 names no layers"));
     CHECK_0(refuses_plan(cx, group, &undecided, 1, "rule \"a\" does not say how"));
     CHECK_0(refuses_plan(cx, group, &parts, 1, "rule \"a\" has 3 parts"));
@@ -581,7 +585,7 @@ static int misses(tutti_group *group, void *arg)
     tutti_ctx *cx;
 
     (void)arg;
-    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
     CHECK(tutti_model_new(&model, cx, "own", &opts) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "rule \"layer.*\" names no parameter of this model");
     tutti_ctx_free(cx);

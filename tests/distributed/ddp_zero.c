@@ -1,4 +1,4 @@
-/* ddp: ZeRO-1 trains as without sharding, and each rank holds a share of the state.   SPDX-License-Identifier: MIT
+/* ddp: ZeRO trains as without sharding, and each rank holds a share of state, gradients and parameters.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
 #include "distributed/ddp_trainer.h"
@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#define MOST (test_device().kind == TUTTI_CPU ? 3 : 1) /* stage */
+#define MOST 3 /* stage */
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 4, STEPS = 4 };
 
 typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, GROUPS, N_RULES } rule;
@@ -256,8 +256,6 @@ static int each_rank_holds_its_share_of_parameters(tutti_group *group, void *arg
     trainer t;
 
     (void)arg;
-    if (test_device().kind != TUTTI_CPU)
-        return 0;
     for (int frozen = 0; frozen < 2; frozen++) {
         const char *digests[2] = {"", ""};
         char ends[2][33];
@@ -327,8 +325,6 @@ static int parameters_of_others_cannot_be_read(tutti_group *group, void *arg)
     trainer t;
 
     (void)arg;
-    if (test_device().kind != TUTTI_CPU)
-        return 0;
     CHECK_0(trainer_new(&t, group, ADAM, 3));
     CHECK(tutti_tensor_read(tutti_module_parameter(t.module, 0), x) == TUTTI_ERR_STATE);
     CHECK_TEXT(tutti_last_error(), "each rank has a share of it (zero 3)");
@@ -353,8 +349,6 @@ static int a_consolidation_that_fails_leaves_nothing(tutti_group *group, void *a
     trainer t;
 
     (void)arg;
-    if (test_device().kind != TUTTI_CPU)
-        return 0;
     CHECK_0(trainer_new(&t, group, ADAM, 3));
     CHECK_0(train(&t, group, 0, 1));
     CHECK_OK(tutti_barrier(group, NULL));
@@ -383,8 +377,6 @@ static int a_rank_without_memory_fails_all(tutti_group *group, void *arg)
     trainer t;
 
     (void)arg;
-    if (test_device().kind != TUTTI_CPU)
-        return 0;
     CHECK_0(trainer_begin(&t, &(tutti_ddp_opts){.zero = 3}));
     if (tutti_group_rank(group) == 1) {
         without = *t.cx->device_ops;
@@ -405,8 +397,6 @@ static int the_end_of_ddp_allocates_no_gradients(tutti_group *group, void *arg)
     trainer t;
 
     (void)arg;
-    if (test_device().kind != TUTTI_CPU)
-        return 0;
     CHECK_0(trainer_new(&t, group, SGD, 2));
     CHECK_0(train(&t, group, 0, 2));
     tutti_module_digest(t.module, digests[0]);
@@ -529,7 +519,7 @@ static int misuse_is_told(tutti_group *group, void *arg)
     trainer t;
 
     (void)arg;
-    CHECK_0(trainer_new(&t, group, SGD, MOST > 1 ? 2 : 1));
+    CHECK_0(trainer_new(&t, group, SGD, 2));
     CHECK(tutti_optim_step(t.optim) == TUTTI_ERR_STATE); /* nothing was averaged */
     CHECK_TEXT(tutti_last_error(), "no backward has averaged gradients");
     CHECK(tutti_zero_consolidate(tutti_ddp_zero(t.ddp), t.optim, 99) == TUTTI_ERR_ARG);
@@ -538,24 +528,6 @@ static int misuse_is_told(tutti_group *group, void *arg)
     CHECK(tutti_optim_step(t.optim) == TUTTI_OK || strstr(tutti_last_error(), "sharded already"));
     CHECK(backward(&t, 2) != TUTTI_OK); /* without zero_grad */
     CHECK_TEXT(tutti_last_error(), "sharded already");
-    trainer_free(&t);
-    return 0;
-}
-
-/* Stages 2 and 3 are for the CPU. */
-static int devices_without_pages_refuse(tutti_group *group, void *arg)
-{
-    trainer t;
-
-    (void)arg;
-    if (test_device().kind == TUTTI_CPU)
-        return 0;
-    CHECK_0(trainer_begin(&t, &(tutti_ddp_opts){0}));
-    for (int zero = 2; zero <= 3; zero++) {
-        CHECK(tutti_ddp_new(&t.ddp, t.module, group, &(tutti_ddp_opts){.zero = zero}) ==
-              TUTTI_ERR_UNSUPPORTED);
-        CHECK_TEXT(tutti_last_error(), "use zero 1, or device cpu");
-    }
     trainer_free(&t);
     return 0;
 }
@@ -642,7 +614,6 @@ int main(void)
         TEST(run_all, the_scaler_skips_on_all_ranks),
         TEST(run_all, consolidated_state_can_be_loaded_again),
         TEST(run_two, misuse_is_told),
-        TEST(run_two, devices_without_pages_refuse),
         TEST(run_all, optimizers_of_children_train_as_without_shares),
         TEST(run_with_a_rank_that_differs, a_rank_with_other_hyper_parameters_is_named),
         TEST(run_over_tcp, shares_train_with_the_bits_of_the_whole),

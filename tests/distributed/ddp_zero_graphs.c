@@ -1,5 +1,6 @@
 /* ddp: graphs of many shapes train with ZeRO-2 and 3 as without: PyTorch's cases for fully_shard.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict cuda */
 #include "ddp/zero.h"
 #include "distributed/ddp_trainer.h"
 
@@ -119,6 +120,10 @@ static const graph graphs[] = {
     {.name = "frozen, recomputed", .forward = repeats, .frozen = "c", .recompute = true},
     {.name = "ignored", .forward = repeats, .ignored = "c.weight"},
     {.name = "bf16", .forward = two_forwards, .autocast = TUTTI_BF16},
+    {.name = "bf16, rows", .forward = rows, .embedding = true, .autocast = TUTTI_BF16},
+    {.name = "bf16, recomputed", .forward = repeats, .recompute = true, .autocast = TUTTI_BF16},
+    {.name = "bf16, frozen", .forward = two_forwards, .frozen = "b", .autocast = TUTTI_BF16},
+    {.name = "f16", .forward = chain, .autocast = TUTTI_F16},
     {.name = "bf16, tied", .forward = repeats, .tied = true, .autocast = TUTTI_BF16},
 };
 
@@ -126,7 +131,7 @@ static const graph graphs[] = {
 static int net_new(net *m, tutti_group *group, const graph *g, int zero)
 {
     const tutti_ctx_opts cx_opts = {
-        .threads = 1, .kernels = TUTTI_KERNELS_REFERENCE, .defers_parameters = zero == 3};
+        .threads = 1, .kernels = test_kernels(), .defers_parameters = zero == 3};
     const tutti_ddp_opts opts = {.first_bucket_mb = 1e-3,
                                  .bucket_mb = 1e-2,
                                  .zero = zero,
@@ -415,6 +420,30 @@ static int parameters_are_gathered_once_a_pass_and_one_ahead(tutti_group *group,
     return 0;
 }
 
+/* Of products in 16 bits, weights come in as many; biases, and what is read as it is, in F32. */
+static int rounded_weights_are_half_the_bytes(tutti_group *group, void *arg)
+{
+    const graph graphs_of[] = {{.forward = chain}, {.forward = chain, .autocast = TUTTI_BF16}};
+    uint64_t bytes[2];
+
+    (void)arg;
+    for (int k = 0; k < 2; k++) {
+        net m;
+
+        CHECK_0(net_new(&m, group, &graphs_of[k], 3));
+        for (int step = 0; step < STEPS; step++) {
+            tutti_optim_zero_grad(m.t.optim);
+            CHECK_OK(backward(&m, &graphs_of[k], salt_of(group, step)));
+            CHECK_OK(tutti_optim_step(m.t.optim));
+        }
+        bytes[k] = tutti_zero_get_stats(tutti_ddp_zero(m.t.ddp)).gathered_bytes;
+        net_free(&m);
+    }
+    CHECK(tutti_group_size(group) == 1 ||
+          (2 * bytes[1] >= bytes[0] && 2 * bytes[1] <= bytes[0] + bytes[0] / 10));
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +451,7 @@ int main(void)
         TEST(run_all, a_part_trains_alone),
         TEST(run_all, training_goes_on_after_a_forward_that_failed),
         TEST(run_all, parameters_are_gathered_once_a_pass_and_one_ahead),
+        TEST(run_all, rounded_weights_are_half_the_bytes),
         TEST(run_all, a_model_is_sharded_once),
         TEST(run_with_a_rank_that_differs, all_hear_of_a_forward_that_failed),
     };

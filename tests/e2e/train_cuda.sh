@@ -59,6 +59,36 @@ big="--model mlp --data synthetic --epochs 1 --max-steps 2 --eval-every 0 --opti
 STANDIN_CUDA_MEMORY=18 train shares -n 2 $big --zero 1
 STANDIN_CUDA_MEMORY=14 refused 4 "out of memory: asked for" "$TUTTI" train -n 2 $big --zero 1 --run-dir shares-full
 
+# Stages 2 and 3 have the weights of plain training, for any order of streams; and less memory, of pages that come and go.
+small="--model mlp --data digits --epochs 1 --augment off --lr 0.05 --eval-every 0 --max-steps 6 --batch-size 16 --optimizer adam --device cuda --backend native"
+train stage.0 -n 2 $small
+for zero in 1 2 3; do
+    STANDIN_CUDA_SEED=$zero train stage.$zero -n 2 $small --zero $zero --bucket-mb 0.02 --first-bucket-mb 0.001
+    same stage.0 stage.$zero
+done
+if [ -e "$BUILD_DIR/tests/standin/libtutti_nccl.so" ]; then
+    for zero in 2 3; do
+        TUTTI_NCCL_MODULE=$BUILD_DIR/tests/standin/libtutti_nccl.so STANDIN_CUDA_DEVICES=2 \
+            train nccl.$zero -n 2 $small --backend nccl --zero $zero --bucket-mb 0.02 --first-bucket-mb 0.001
+        same stage.0 nccl.$zero
+    done
+fi
+
+# ---- Layers divided among ranks, and a pipeline, with ZeRO-3 and ZeRO-1 over the data ranks.
+text="--model gpt2 --data shakespeare --layers 2 --width 24 --heads 2 --context 16 --batch-size 4 --max-steps 3 --log-every 1 --eval-every 0 --sample-tokens 0 --dropout 0.1"
+train text.cpu -n 2 $text
+losses text.cpu >text.cpu.loss
+for layout in "--tensor 2 --zero 3" "--tensor 2 --sequence-parallel" "--pipeline 2 --micro-batches 2 --zero 1"; do
+    name=text.$(echo "$layout" | tr -cd 'a-z0-9')
+    train $name -n 4 $text $layout --device cuda --backend native
+    losses $name >$name.loss
+    case $layout in
+    *pipeline*) train $name.cpu -n 4 $text $layout && losses $name.cpu >text.loss ;;
+    *) cp text.cpu.loss text.loss ;;
+    esac
+    close text.loss $name.loss 1e-4
+done
+
 # ---- Missing parts and failures.
 STANDIN_CUDA_DRIVER=0 refused 4 "no NVIDIA driver" "$TUTTI" train $mlp --device cuda --run-dir none
 STANDIN_CUDA_DEVICES=0 refused 4 "it sees no device" "$TUTTI" train $mlp --device cuda --run-dir none

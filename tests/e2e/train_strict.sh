@@ -39,6 +39,13 @@ resumed fp16 $fp16
 shares="$mlp -n 2 --zero 1 --optimizer adam --bucket-mb 0.02 --first-bucket-mb 0.001"
 law shares $shares
 resumed shares $shares
+for zero in 2 3; do # the same weights as without, and from either device's checkpoint
+    law shares.$zero $shares --zero $zero --grad-accumulation 2
+    resumed shares.$zero $shares --zero $zero --grad-accumulation 2
+done
+train shares.0 $shares --zero 0 --grad-accumulation 2 --device strict
+same shares.0 shares.2.strict
+same shares.0 shares.3.strict
 powersgd="$mlp -n 2 --comm-hook powersgd --powersgd-rank 2 --powersgd-start 2"
 law powersgd $powersgd
 resumed powersgd $powersgd

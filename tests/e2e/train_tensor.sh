@@ -32,6 +32,14 @@ says gpt2.4 "^tensor 2: each layer is divided among 2 ranks; 2 batches of 4 a st
 says gpt2.t2 "^no texts after evaluations"
 [ "$(field gpt2.1/summary.json parameters)" = "$(field gpt2.t2/summary.json parameters)" ] || fail "parameters of gpt2"
 
+# On a device, whose memory the host cannot read.
+for model in gpt2 llama vit; do
+    train $model.strict -n 2 --tensor 2 --sequence-parallel ${!model} --device strict
+    alike $model.1 $model.strict 2e-6
+done
+train gpt2.pieces -n 4 --tensor 2 --zero 3 $gpt2 --device strict
+alike gpt2.2 gpt2.pieces 2e-6
+
 # Beside other keys.
 train plain $gpt2 --recompute --grad-accumulation 2 --ema 0.9
 train divided -n 2 --tensor 2 $gpt2 --recompute --grad-accumulation 2 --ema 0.9
@@ -156,7 +164,6 @@ refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train
 refused 2 "lora_dropout: with tensor=2" "$TUTTI" train -n 2 --tensor 2 $gpt2 --lora-rank 4 --lora-dropout 0.1
 refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
 refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2
-refused 1 "tensor: layers can be divided among ranks on the CPU only" "$TUTTI" train -n 2 --tensor 2 --device strict $gpt2
 
 # A killed rank is named by all others, also by those that wait for it in a layer.
 "$TUTTI" train --run-dir killed -n 4 --tensor 2 $gpt2 --max-steps 1000000 --epochs 1000000 --eval-steps 0 --eval-every 0 >killed.out 2>&1 &

@@ -180,17 +180,20 @@ static const row rows[] = {
 
 /* ---- Two ranks whose values are the same ---- */
 
-static tutti_status gather(void *self, const float *values, size_t n, float *all)
+static tutti_status gather(void *self, tutti_stream *stream, const float *values, size_t n,
+                           float *all)
 {
     (void)self;
+    (void)stream;
     memcpy(all, values, n * sizeof *all);
     memcpy(all + n, values, n * sizeof *all);
     return TUTTI_OK;
 }
 
-static tutti_status sum(void *self, float *values, size_t n)
+static tutti_status sum(void *self, tutti_stream *stream, float *values, size_t n)
 {
     (void)self;
+    (void)stream;
     for (size_t i = 0; i < n; i++)
         values[i] *= 2;
     return TUTTI_OK;

@@ -3,6 +3,7 @@
  *
  *     STANDIN_CUDA_DEVICES   number of devices; 1
  *     STANDIN_CUDA_OLD       the first device with compute capability 7, which all later ones have too; none
+ *     STANDIN_CUDA_PAGE      bytes of a page of mapped memory; 4096, so that small tests have many (real ones: 2 MiB)
  *     STANDIN_CUDA_MEMORY    MiB of each; 8192
  *     STANDIN_CUDA_SEED      seed of the order between streams; 1
  *     STANDIN_CUDA_FAULT     D:N  the Nth piece of work of device D fails with cudaErrorIllegalAddress, and all after it

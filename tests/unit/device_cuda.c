@@ -1,44 +1,10 @@
 /* device: CUDA's memory, streams, events and copies, over the stand-in of its run-time.   SPDX-License-Identifier: MIT
  * timeout: 120 */
-#include "device/cuda/cuda.h"
+#include "unit/device_gpu.h"
+
 #include "device/flat.h"
-#include "harness/standin.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
-enum { MB = 1 << 20 };
-
-static const tutti_device gpu = {TUTTI_CUDA, 0};
-static const tutti__device_ops *ops;
-
-static tutti_stream *begin(void)
-{
-    tutti_device device;
-    tutti_stream *stream;
-
-    CHECK_OK(tutti_device_parse(&device, "cuda", 0));
-    CHECK(device.kind == TUTTI_CUDA && device.index == 0);
-    CHECK_OK(tutti__device_ops_of(TUTTI_CUDA, &ops));
-    CHECK_OK(tutti_stream_new(&stream, gpu));
-    return stream;
-}
-
-static tutti__cuda_usage memory_usage(void)
-{
-    tutti__cuda_usage memory, pinned;
-
-    tutti__cuda_usage_of(gpu, &memory, &pinned);
-    return memory;
-}
-
-/* A gate in the stream. */
-static void close_gate(gate *g, tutti_stream *stream)
-{
-    g->open = false;
-    standin_enqueue(tutti__cuda_native(stream), gate_run, g);
-}
 
 /* ---- The allocator ------------------------------------------------------------------------------------------- */
 
@@ -507,15 +473,6 @@ static void what_is_no_module(void)
 }
 
 /* ---- Cases ---------------------------------------------------------------------------------------------------- */
-
-#define CASE(name, ...)                                                                            \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        static const char *const environment[] = {__VA_ARGS__ NULL};                               \
-                                                                                                   \
-        (void)state;                                                                               \
-        assert_true(in_process(name, environment));                                                \
-    }
 
 CASE(reuse, )
 CASE(no_reuse_before_work_is_done, )

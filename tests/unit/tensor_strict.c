@@ -154,6 +154,35 @@ static void a_device_is_named_and_counted(void **state)
     assert_non_null(strstr(tutti_last_error(), "device strict has its own"));
 }
 
+/* What was given back dies also in kernels and copies; a page that is in it only in part stays. */
+static void pages_come_and_go(void **state)
+{
+    const tutti__device_ops *ops = &tutti__strict_ops;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *p = ops->reserve(STRICT, 8 * page);
+    float value;
+
+    (void)state;
+    assert_non_null(p);
+    tutti__strict_open();
+    assert_int_equal(dies_of(p, false), SIGSEGV);
+    assert_int_equal(ops->back(STRICT, p + 1, 3 * page - 2, false), TUTTI_OK);
+    assert_int_equal(dies_of(p, true), 0);
+    assert_int_equal(dies_of(p + 3 * page, true), SIGSEGV);
+    tutti__strict_close();
+    assert_int_equal(dies_of(p, false), SIGSEGV);
+    read_floats(p + page, &value, 1);
+    assert_true(isnan(value)); /* nothing relies on zeros */
+    ops->give_back(STRICT, p + 1, 2 * page - 1);
+    ops->give_back(STRICT, p, 0);
+    tutti__strict_open();
+    assert_int_equal(dies_of(p, true), 0);
+    assert_int_equal(dies_of(p + page, false), SIGSEGV);
+    assert_int_equal(dies_of(p + 2 * page, true), 0);
+    tutti__strict_close();
+    ops->unreserve(STRICT, p, 8 * page);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +190,7 @@ int main(void)
         cmocka_unit_test(memory_is_open_as_long_as_anything_runs),
         cmocka_unit_test(what_is_new_or_free_holds_no_numbers),
         cmocka_unit_test(pieces_are_cut_and_joined),
+        cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(a_device_is_named_and_counted),
     };
 

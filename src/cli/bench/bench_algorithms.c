@@ -18,7 +18,7 @@ typedef struct fastest {
 typedef struct tuning {
     tutti__bench_table *table;
     FILE *text; /* on rank 0 */
-    fastest found[TUTTI__BENCH_SIZES];
+    fastest found[TUTTI__SIZES_MOST];
     size_t n;
 } tuning;
 
@@ -145,7 +145,7 @@ static tutti_status tune_kind(tuning *t, tutti__op_kind kind, const char *name, 
     bench.name = name;
     bench.redop_name = tutti__op_table[kind].reduces ? bench.redop_name : "none";
     if (kind == TUTTI__OP_BARRIER)
-        bench.n_sizes = 1;
+        bench.sizes.n = 1;
     t->n = 0;
     t->table->bench = &bench;
     status = tutti__bench_sizes(t->table, tune_size, t, wrong_p);

@@ -13,8 +13,7 @@ struct tutti__cuda_block {
     void *p;
     size_t bytes;
     bool used;
-    void **fence; /* of a free block: events that have not passed yet */
-    size_t n_fence, fence_capacity;
+    tutti__cuda_fence fence; /* of a free block */
 };
 
 /* Sizes come in steps of an eighth of the power of two below, at most 2 MiB, so that nearly equal sizes reuse the same blocks. */
@@ -62,50 +61,58 @@ static tutti_status take_event(tutti__cuda_device *d, void **event_p)
 }
 
 /* Adds an event after all work submitted to the stream so far. */
-static tutti_status add_to_fence(tutti__cuda_device *d, tutti__cuda_block *b, void *stream)
+static tutti_status add_to_fence(tutti__cuda_device *d, tutti__cuda_fence *f, void *stream)
 {
     void *event;
     tutti_status status;
 
-    if (!reserve((void **)&b->fence, b->n_fence, &b->fence_capacity, sizeof *b->fence))
+    if (!reserve((void **)&f->events, f->n, &f->capacity, sizeof *f->events))
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(take_event(d, &event));
     status = tutti__cuda_module()->runtime->event_record(d->index, event, stream);
     if (status == TUTTI_OK)
-        b->fence[b->n_fence++] = event;
+        f->events[f->n++] = event;
     else
         give_event(d, event);
     return status;
 }
 
 /* If there are no events, the host waits instead. (If the device has failed, submitted work no longer runs.) */
-static void set_fence(tutti__cuda_device *d, tutti__cuda_block *b)
+void tutti__cuda_fence_set(tutti__cuda_device *d, tutti__cuda_fence *f)
 {
     for (tutti__cuda_stream *s = d->streams; s; s = s->next)
-        if (add_to_fence(d, b, s->native) != TUTTI_OK)
+        if (add_to_fence(d, f, s->native) != TUTTI_OK)
             (void)tutti__cuda_module()->runtime->stream_wait(d->index, s->native);
-    if (d->zero_stream && add_to_fence(d, b, d->zero_stream) != TUTTI_OK)
+    if (d->zero_stream && add_to_fence(d, f, d->zero_stream) != TUTTI_OK)
         (void)tutti__cuda_module()->runtime->stream_wait(d->index, d->zero_stream);
 }
 
-static tutti_status fence_passed(tutti__cuda_device *d, tutti__cuda_block *b, bool *passed_p)
+tutti_status tutti__cuda_fence_passed(tutti__cuda_device *d, tutti__cuda_fence *f, bool *passed_p)
 {
     *passed_p = false;
-    while (b->n_fence > 0) {
-        void *event = b->fence[b->n_fence - 1];
+    while (f->n > 0) {
+        void *event = f->events[f->n - 1];
         bool passed;
 
         TUTTI_TRY(tutti__cuda_module()->runtime->event_passed(d->index, event, &passed));
         if (!passed)
             return TUTTI_OK;
         give_event(d, event);
-        b->n_fence--;
+        f->n--;
     }
     *passed_p = true;
     return TUTTI_OK;
 }
 
-static tutti_status wait_for_all(tutti__cuda_device *d)
+void tutti__cuda_fence_drop(tutti__cuda_device *d, tutti__cuda_fence *f)
+{
+    while (f->n > 0)
+        give_event(d, f->events[--f->n]);
+    free(f->events);
+    *f = (tutti__cuda_fence){0};
+}
+
+tutti_status tutti__cuda_wait_for_all(tutti__cuda_device *d)
 {
     for (tutti__cuda_stream *s = d->streams; s; s = s->next)
         TUTTI_TRY(tutti__cuda_module()->runtime->stream_wait(d->index, s->native));
@@ -128,7 +135,7 @@ static tutti_status find_free(tutti__cuda_device *d, tutti__cuda_pool *pool, siz
         if (b->used || b->bytes < least || b->bytes > most ||
             (*best_p && b->bytes >= (*best_p)->bytes))
             continue;
-        TUTTI_TRY(fence_passed(d, b, &passed));
+        TUTTI_TRY(tutti__cuda_fence_passed(d, &b->fence, &passed));
         if (passed)
             *best_p = b;
     }
@@ -151,8 +158,7 @@ static tutti_status grow(tutti__cuda_device *d, tutti__cuda_pool *pool, size_t b
     return TUTTI_OK;
 }
 
-/* Returns free blocks to CUDA. */
-static void shrink(tutti__cuda_device *d, tutti__cuda_pool *pool)
+void tutti__cuda_pool_shrink(tutti__cuda_device *d, tutti__cuda_pool *pool)
 {
     const tutti__cuda_runtime *r = tutti__cuda_module()->runtime;
     size_t n = 0;
@@ -161,13 +167,13 @@ static void shrink(tutti__cuda_device *d, tutti__cuda_pool *pool)
         tutti__cuda_block *b = &pool->blocks[i];
         bool passed = false;
 
-        if (b->used || fence_passed(d, b, &passed) != TUTTI_OK || !passed) {
+        if (b->used || tutti__cuda_fence_passed(d, &b->fence, &passed) != TUTTI_OK || !passed) {
             pool->blocks[n++] = *b;
             continue;
         }
         (void)(pool->pinned ? r->host_free(b->p) : r->free(d->index, b->p));
         pool->usage.kept -= b->bytes;
-        free(b->fence);
+        free(b->fence.events);
     }
     pool->n = n;
 }
@@ -185,11 +191,13 @@ static tutti_status find_block(tutti__cuda_device *d, tutti__cuda_pool *pool, si
     if (status != TUTTI_ERR_MEMORY)
         return status;
     pool->usage.waited++;
-    TUTTI_TRY(wait_for_all(d));
+    TUTTI_TRY(tutti__cuda_wait_for_all(d));
     TUTTI_TRY(find_free(d, pool, bytes, 2 * bytes, block_p));
     if (*block_p)
         return TUTTI_OK;
-    shrink(d, pool);
+    tutti__cuda_pool_shrink(d, pool);
+    if (!pool->pinned)
+        tutti__cuda_pages_shrink(d);
     return grow(d, pool, bytes, block_p);
 }
 
@@ -202,7 +210,7 @@ static const char *size_text(char *text, size_t capacity, size_t bytes)
     return text;
 }
 
-static void out_of_memory(tutti__cuda_device *d, const tutti__cuda_pool *pool, size_t bytes)
+void tutti__cuda_out_of_memory(tutti__cuda_device *d, const tutti__cuda_pool *pool, size_t bytes)
 {
     size_t unused = 0, total = 0, own = pool->usage.used + pool->usage.kept;
     char asked[32], left[32], all[32], used[32], kept[32], rest[32];
@@ -236,7 +244,7 @@ void *tutti__cuda_pool_alloc(tutti__cuda_device *d, tutti__cuda_pool *pool, size
     tutti_status status = find_block(d, pool, round_up(bytes), &b);
 
     if (status == TUTTI_ERR_MEMORY) {
-        out_of_memory(d, pool, bytes);
+        tutti__cuda_out_of_memory(d, pool, bytes);
         return NULL;
     }
     if (status != TUTTI_OK) {
@@ -244,9 +252,7 @@ void *tutti__cuda_pool_alloc(tutti__cuda_device *d, tutti__cuda_pool *pool, size
         return NULL;
     }
     b->used = true;
-    u->kept -= b->bytes;
-    u->used += b->bytes;
-    u->peak = u->used > u->peak ? u->used : u->peak;
+    tutti__cuda_use_kept(u, b->bytes);
     return b->p;
 }
 
@@ -260,7 +266,7 @@ void tutti__cuda_pool_free(tutti__cuda_device *d, tutti__cuda_pool *pool, void *
         b->used = false;
         pool->usage.used -= b->bytes;
         pool->usage.kept += b->bytes;
-        set_fence(d, b);
+        tutti__cuda_fence_set(d, &b->fence);
         return;
     }
 }

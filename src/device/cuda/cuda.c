@@ -166,6 +166,56 @@ static void cuda_free(tutti_device device, void *p)
     pthread_mutex_unlock(&d->lock);
 }
 
+static void *cuda_reserve(tutti_device device, size_t bytes)
+{
+    tutti__cuda_device *d = device_of(device);
+    void *p;
+
+    pthread_mutex_lock(&d->lock);
+    p = tutti__cuda_pages_reserve(d, bytes);
+    pthread_mutex_unlock(&d->lock);
+    return p;
+}
+
+static void cuda_unreserve(tutti_device device, void *p, size_t bytes)
+{
+    tutti__cuda_device *d = device_of(device);
+
+    (void)bytes;
+    pthread_mutex_lock(&d->lock);
+    tutti__cuda_pages_unreserve(d, p);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static tutti_status cuda_back(tutti_device device, void *p, size_t bytes, bool stays)
+{
+    tutti__cuda_device *d = device_of(device);
+    tutti_status status;
+
+    (void)stays;
+    pthread_mutex_lock(&d->lock);
+    status = tutti__cuda_pages_back(d, p, bytes);
+    pthread_mutex_unlock(&d->lock);
+    return status;
+}
+
+static void cuda_give_back(tutti_device device, void *p, size_t bytes)
+{
+    tutti__cuda_device *d = device_of(device);
+
+    pthread_mutex_lock(&d->lock);
+    tutti__cuda_pages_give_back(d, p, bytes);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* The driver has pages of one size. */
+static void cuda_together(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    (void)p;
+    (void)bytes;
+}
+
 static void *cuda_host_alloc(tutti_device device, size_t bytes)
 {
     tutti__cuda_device *d = device_of(device);
@@ -375,6 +425,11 @@ const tutti__device_ops tutti__cuda_device_ops = {
     .free = cuda_free,
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,
+    .reserve = cuda_reserve,
+    .unreserve = cuda_unreserve,
+    .back = cuda_back,
+    .give_back = cuda_give_back,
+    .together = cuda_together,
     .stream_new = cuda_stream_new,
     .stream_free = cuda_stream_free,
     .stream_wait = cuda_stream_wait,

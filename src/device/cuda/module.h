@@ -30,7 +30,7 @@ typedef struct tutti__cuda_properties {
     size_t memory_bytes;
 } tutti__cuda_properties;
 
-/* module/runtime.c: devices, memory, streams, events. */
+/* module/runtime.c: devices, memory, streams, events; NVTX. */
 typedef struct tutti__cuda_runtime {
     /* DEVICE: no driver, one that is too old, or one that sees no device. */
     tutti_status (*count)(int *count_p);
@@ -43,6 +43,17 @@ typedef struct tutti__cuda_runtime {
     tutti_status (*free)(int device, void *p); /* waits for the device */
     tutti_status (*host_alloc)(int device, size_t bytes, void **p);
     tutti_status (*host_free)(void *p);
+
+    /* module/pages.c: addresses and memory apart. Sizes and addresses are multiples of page_bytes. UNSUPPORTED: the device cannot. */
+    tutti_status (*page_bytes)(int device, size_t *bytes_p);
+    tutti_status (*reserve)(int device, size_t bytes, void **p);
+    tutti_status (*unreserve)(int device, void *p, size_t bytes); /* nothing is mapped there */
+    tutti_status (*page_new)(int device, size_t bytes, uint64_t *page_p);
+    tutti_status (*page_free)(int device, uint64_t page);
+    tutti_status (*map)(int device, void *p, size_t bytes, uint64_t page);
+    /* Of what was mapped, one page or several: makes it accessible; takes it away. No work may use it any more then. */
+    tutti_status (*open)(int device, void *p, size_t bytes);
+    tutti_status (*unmap)(int device, void *p, size_t bytes);
 
     /* not ordered with the default stream */
     tutti_status (*stream_new)(int device, void **stream_p);
@@ -71,7 +82,7 @@ struct tutti__cuda_own;  /* tensor/kernel/cuda/own.h: kernels of our own, behind
 /* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
 struct tutti__cuda_products;
 
-enum { TUTTI__CUDA_TABLE = 5 }; /* incremented when a table changes */
+enum { TUTTI__CUDA_TABLE = 6 }; /* incremented when a table changes */
 
 typedef struct tutti__cuda {
     int table;           /* TUTTI__CUDA_TABLE */

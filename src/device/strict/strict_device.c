@@ -4,7 +4,7 @@
  *             ^------- unreadable -------^ but inside kernels and copies
  *
  * All memory is part of one region. A layer that accesses it from outside dies by SIGSEGV at that place. Freed memory, and new
- * memory that is not requested zeroed, is filled with NaNs. Ranks may be threads of one process: while any of them computes, the
+ * memory that is not requested zeroed, is filled with NaNs. Reserved memory is apart, and a page that was given back is unreadable also in kernels. Ranks may be threads of one process: while any of them computes, the
  * memory is accessible to all, so only ranks that are processes find every error. */
 #include "device/strict/strict_device.h"
 #include "device/flat.h"
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define RESERVED ((size_t)16 << 30) /* of address space; pages are allocated when written */
 #define PAGE     ((size_t)2 << 20)  /* huge pages, so that mprotect has few to change */
@@ -27,6 +28,14 @@ typedef struct piece {
     bool used;
 } piece;
 
+/* Memory that comes and goes, apart from the region. */
+typedef struct range {
+    struct range *next;
+    unsigned char *p;
+    size_t n;
+    bool *has; /* by page of the system */
+} range;
+
 static struct {
     pthread_mutex_t mutex;
     unsigned char *p; /* NULL: not yet reserved */
@@ -35,12 +44,33 @@ static struct {
     piece *last;      /* by address */
     piece *spare;     /* the free ones */
     void *used;       /* the used ones, a tree by address (tsearch) */
+    range *ranges;
 } region = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- Opening and closing; the mutex is held ------------------------------------------------------------ */
 
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Pages from `begin` to before `end`, of those that have memory. */
+static void protect_range(const range *r, size_t begin, size_t end, int protection)
+{
+    const size_t page = page_bytes();
+
+    for (size_t i = begin, first; i < end; i++) {
+        for (first = i; i < end && r->has[i]; i++)
+            ;
+        if (first < i && mprotect(r->p + first * page, (i - first) * page, protection) != 0)
+            abort();
+    }
+}
+
 static void protect(int protection)
 {
+    for (const range *r = region.ranges; r; r = r->next)
+        protect_range(r, 0, r->n, protection);
     if (region.top > 0 && mprotect(region.p, region.top, protection) != 0)
         abort(); /* the kernel is out of memory for page tables: cannot continue */
 }
@@ -260,6 +290,121 @@ static void strict_free(tutti_device device, void *p)
     pthread_mutex_unlock(&region.mutex);
 }
 
+/* ---- Memory that comes and goes -------------------------------------------------------------------------- */
+
+static void *strict_reserve(tutti_device device, size_t bytes)
+{
+    const size_t page = page_bytes();
+    range *r = tutti__alloc(sizeof *r);
+    void *p;
+
+    (void)device;
+    if (!r)
+        return NULL;
+    r->n = bytes / page + 1;
+    r->has = tutti__alloc(r->n * sizeof *r->has);
+    p = r->has ? mmap(NULL, r->n * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                      0)
+               : MAP_FAILED;
+    if (p == MAP_FAILED) {
+        free(r->has);
+        free(r);
+        tutti__fail(TUTTI_ERR_MEMORY, "device strict: no addresses for %zu bytes", bytes);
+        return NULL;
+    }
+    r->p = p;
+    pthread_mutex_lock(&region.mutex);
+    r->next = region.ranges;
+    region.ranges = r;
+    pthread_mutex_unlock(&region.mutex);
+    return p;
+}
+
+static range **range_of(const void *p)
+{
+    range **link = &region.ranges;
+
+    while (*link && !((const unsigned char *)p >= (*link)->p &&
+                      (const unsigned char *)p < (*link)->p + (*link)->n * page_bytes()))
+        link = &(*link)->next;
+    if (!*link)
+        abort(); /* it was never reserved */
+    return link;
+}
+
+static void strict_unreserve(tutti_device device, void *p, size_t bytes)
+{
+    range **link, *r;
+
+    (void)device;
+    (void)bytes;
+    if (!p)
+        return;
+    pthread_mutex_lock(&region.mutex);
+    link = range_of(p);
+    r = *link;
+    *link = r->next;
+    pthread_mutex_unlock(&region.mutex);
+    munmap(r->p, r->n * page_bytes());
+    free(r->has);
+    free(r);
+}
+
+static tutti_status strict_back(tutti_device device, void *p, size_t bytes, bool stays)
+{
+    const size_t page = page_bytes();
+    const range *r;
+    size_t at;
+
+    (void)device;
+    (void)stays;
+    if (bytes == 0)
+        return TUTTI_OK;
+    pthread_mutex_lock(&region.mutex);
+    enter();
+    r = *range_of(p);
+    at = (size_t)((unsigned char *)p - r->p);
+    for (size_t i = at / page; i < (at + bytes + page - 1) / page; i++) {
+        if (r->has[i])
+            continue;
+        r->has[i] = true;
+        protect_range(r, i, i + 1, PROT_READ | PROT_WRITE);
+        memset(r->p + i * page, POISON, page);
+    }
+    leave();
+    pthread_mutex_unlock(&region.mutex);
+    return TUTTI_OK;
+}
+
+static void strict_give_back(tutti_device device, void *p, size_t bytes)
+{
+    const size_t page = page_bytes();
+    const range *r;
+    size_t at;
+
+    (void)device;
+    if (bytes == 0)
+        return;
+    pthread_mutex_lock(&region.mutex);
+    r = *range_of(p);
+    at = (size_t)((unsigned char *)p - r->p);
+    for (size_t i = (at + page - 1) / page; i < (at + bytes) / page; i++) {
+        if (!r->has[i])
+            continue;
+        protect_range(r, i, i + 1, PROT_NONE);
+        madvise(r->p + i * page, page, MADV_DONTNEED);
+        r->has[i] = false;
+    }
+    pthread_mutex_unlock(&region.mutex);
+}
+
+static void strict_together(tutti_device device, void *p, size_t bytes)
+{
+    (void)device;
+    (void)p;
+    (void)bytes;
+}
+
 static void *host_alloc(tutti_device device, size_t bytes)
 {
     return tutti__cpu_ops.host_alloc(device, bytes);
@@ -460,6 +605,11 @@ const tutti__device_ops tutti__strict_ops = {
     .free = strict_free,
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .reserve = strict_reserve,
+    .unreserve = strict_unreserve,
+    .back = strict_back,
+    .give_back = strict_give_back,
+    .together = strict_together,
     .stream_new = stream_new,
     .stream_free = stream_free,
     .stream_wait = stream_wait,

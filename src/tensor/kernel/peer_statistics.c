@@ -48,7 +48,7 @@ tutti_status tutti__peers_moments(const tutti__batch_norm *a, tutti__batch_norm_
         mine[C + c] = saved->count > 0 ? (float)squares[c] : 0;
     }
     mine[2 * C] = (float)saved->count;
-    TUTTI_TRY(a->peers->all_gather(a->peers->self, mine, n, all));
+    TUTTI_TRY(a->peers->all_gather(a->peers->self, NULL, mine, n, all));
     if (tutti__is_planned(running_mean->cx->device))
         return TUTTI_OK;
     saved->count = 0;
@@ -81,7 +81,7 @@ tutti_status tutti__peers_sums(tutti_ctx *cx, const tutti_peers *peers, int64_t 
         both[c] = (float)sum[c];
         both[C + c] = (float)sum_xhat[c];
     }
-    TUTTI_TRY(peers->sum(peers->self, both, 2 * (size_t)C));
+    TUTTI_TRY(peers->sum(peers->self, NULL, both, 2 * (size_t)C));
     for (int64_t c = 0; c < C; c++) {
         sum[c] = (double)both[c];
         sum_xhat[c] = (double)both[C + c];

@@ -251,8 +251,7 @@ void tutti__attention_dropout(const tutti_ctx *cx, const tutti__attention *a, in
                               int64_t from, float *factor, int64_t n)
 {
     const float scale = a->dropout < 1 ? 1 / (1 - a->dropout) : 0;
-    const int64_t h = row / a->queries, others = a->all_heads > 0 ? a->all_heads - a->heads : 0;
-    const int64_t whole_row = row + (h / a->heads * others + a->first_head) * a->queries;
+    const int64_t whole_row = tutti__attention_whole_row(a, row);
     const int64_t block = whole_row * ((a->keys + 3) / 4) + from / 4;
     const tutti__philox_counter counter = {
         {(uint32_t)cx->step, (uint32_t)cx->shard, a->call, (uint32_t)block}};
@@ -560,11 +559,6 @@ static tutti_tensor *run(const tutti__op *op, tutti_tensor **src, attributes a,
             tutti__fail(TUTTI_ERR_ARG,
                         "%s: first_head is %d of all_heads %d; expected one of them, or 0 and 0",
                         op->plain.name, o.first_head, o.all_heads));
-    if (!cx->device_ops->is_host && a.heads > 0 && o.all_heads > 0 && o.all_heads != a.heads)
-        return tutti__poisoned(cx,
-                               tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                                           "%s: heads can be divided among ranks on the CPU only",
-                                           op->plain.name));
     a.causal = o.is_causal || o.causal_lower_right;
     a.lower_right = o.causal_lower_right;
     a.scale = o.scale;

@@ -62,6 +62,7 @@ tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype)
     static const tutti__op op = {.plain = {.name = "cast", .shape = cast_shape, .activations = 1},
                                  .forward = cast_forward,
                                  .backward = cast_backward,
+                                 .rounds = 1 << 0,
                                  .device_integers = true};
 
     if (x && x->poison == TUTTI_OK && x->dtype == dtype)

@@ -99,7 +99,7 @@ static double conv2d_flops(const tutti__node *n)
                   .autocast = TUTTI_OP_LOW,                                                        \
                   .backward_reads = 1 << 0 | 1 << 1},                                              \
         .forward = conv2d_forward, .backward = conv2d_backward, .lazy = 1 << 0,                    \
-        .flops = conv2d_flops                                                                      \
+        .rounds = 1 << 1, .flops = conv2d_flops                                                                      \
     }
 
 /* ---- Options --------------------------------------------------------------------------------- */

@@ -84,7 +84,8 @@ static double transpose_flops(const tutti__node *n)
                   .activations = 1,                                                                \
                   .autocast = TUTTI_OP_LOW,                                                        \
                   .backward_reads = 1 << 0 | 1 << 1},                                              \
-        .forward = transpose_forward, .backward = transpose_backward, .flops = transpose_flops     \
+        .forward = transpose_forward, .backward = transpose_backward, .rounds = 1 << 1,            \
+        .flops = transpose_flops                                                                   \
     }
 
 static attributes attributes_of(const tutti_conv_transpose_opts *o)

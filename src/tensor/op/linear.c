@@ -102,6 +102,7 @@ tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight, tut
                                            .backward_reads = 1 << 0 | 1 << 1},
                                  .forward = linear_forward,
                                  .backward = tutti__linear_backward,
+                                 .rounds = 1 << 1,
                                  .flops = tutti__linear_flops};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, weight, bias}, 3, NULL, 0);

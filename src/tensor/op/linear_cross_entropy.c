@@ -22,6 +22,7 @@
 #include "tensor/op/parts.h"
 #include "tensor/parallel.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Bytes of logits of a chunk: the fewer rows, the more often all weights are read from memory. */
@@ -328,6 +329,7 @@ static tutti_status sum_up(const pass *p, const double *loss, const float *devic
     const tutti__fold_args fold = {
         .kind = TUTTI__FOLD_SUM, .outer = 1, .n = p->rows, .inner = 1, .divisor = p->c.divisor};
     double sum = 0;
+    float mean;
 
     if (device_loss) {
         tutti_tensor *rows = tutti__tensor_new(p->n->cx, TUTTI_SHAPE(p->rows), TUTTI_F32);
@@ -342,16 +344,18 @@ static tutti_status sum_up(const pass *p, const double *loss, const float *devic
     for (int64_t i = 0; i < p->rows; i++)
         sum += loss[i];
     TUTTI_TRY(tutti__tensor_alloc(p->n->dst, NULL));
-    *(float *)p->n->dst->data = (float)(sum / p->c.divisor);
-    return TUTTI_OK;
+    mean = (float)(sum / p->c.divisor);
+    return tutti__copy_in(p->n->cx->stream, p->n->dst->data, &mean, sizeof mean);
 }
 
 static tutti_status lce_forward(tutti__node *n)
 {
     const attributes *a = n->attributes;
     const int64_t rows = rows_of(n->src[0]), classes = n->src[1]->shape.d[0];
-    const bool is_host = n->cx->device_ops->is_host;
-    void *loss = tutti__operation_memory(n->cx, (size_t)rows * sizeof(double));
+    const bool on_host = n->cx->device_ops->is_host || !tutti__has_label_rows(n->cx);
+    const size_t bytes = (size_t)rows * sizeof(double);
+    void *loss = on_host && !n->cx->device_ops->is_host ? tutti__step_alloc(n->cx, bytes)
+                                                        : tutti__operation_memory(n->cx, bytes);
     const void *x;
     pass p = {.n = n,
               .kernels = n->cx->kernels,
@@ -361,10 +365,10 @@ static tutti_status lce_forward(tutti__node *n)
               .c = {.cx = n->cx,
                     .how = &a->loss.how,
                     .divided = a->divided,
-                    .label = is_host ? n->src[2]->host : n->src[2]->data,
+                    .label = on_host ? n->src[2]->host : n->src[2]->data,
                     .classes = classes,
-                    .loss = is_host ? loss : NULL,
-                    .device_loss = is_host ? NULL : loss,
+                    .loss = on_host ? loss : NULL,
+                    .device_loss = on_host ? NULL : loss,
                     .divisor = divisor_of(n->src[2], a)}};
 
     if (!loss)
@@ -376,7 +380,7 @@ static tutti_status lce_forward(tutti__node *n)
     TUTTI_TRY(tutti__logit_rows_prepare(&p.c, p.in_chunk));
     for (int64_t from = 0; from < rows; from += p.in_chunk)
         TUTTI_TRY(run_chunk(&p, from, rows - from < p.in_chunk ? rows - from : p.in_chunk));
-    return sum_up(&p, loss, is_host ? NULL : loss);
+    return sum_up(&p, loss, on_host ? NULL : loss);
 }
 
 /* ---- Backward ------------------------------------------------------------------------------------------------ */
@@ -427,20 +431,6 @@ static void scale_job(void *arg, int64_t job, int member)
         scale_half((uint16_t *)s->to + at, (const uint16_t *)s->from + at, n, s);
 }
 
-/* A copy of `from`, in a device's memory, times the gradient of the loss. */
-static tutti_status scaled(const tutti__node *n, tutti_tensor *from, tutti_tensor **to_p)
-{
-    const tutti__formula_args product = {
-        .formula = TUTTI__FORMULA_mul, .n_src = 2, .src = (tutti_tensor *[]){from, n->dst->grad}};
-
-    *to_p = tutti__tensor_new(n->cx, from->shape, from->dtype);
-    if (!*to_p)
-        return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(n->cx->kernels->elementwise_forward(*to_p, &product));
-    tutti__tensor_release(from);
-    return TUTTI_OK;
-}
-
 /* to = or += factor * from; they may be the same. */
 static void scale_into(tutti_tensor *to, const tutti_tensor *from, float factor)
 {
@@ -450,6 +440,46 @@ static void scale_into(tutti_tensor *to, const tutti_tensor *from, float factor)
     if (to->data == from->data && factor == 1)
         return;
     tutti__parallel(to->cx, scale_job, &s, (s.count + PART - 1) / PART);
+}
+
+/* to = from times the gradient of the loss, on a device that has no kernel for it. Releases from. */
+static tutti_status scaled_on_host(const tutti__node *n, tutti_tensor *from, tutti_tensor *to)
+{
+    const size_t bytes = tutti__tensor_bytes(from);
+    tutti_tensor here = *from;
+    tutti_stream *stream = n->cx->stream;
+    tutti_status status = TUTTI_ERR_MEMORY;
+    float factor;
+
+    TUTTI_TRY(tutti__tensor_alloc(to, NULL));
+    TUTTI_TRY(tutti__read(stream, &factor, n->dst->grad->data, sizeof factor));
+    here.data = tutti__alloc_unset(bytes + 1);
+    here.accumulate = false;
+    if (here.data)
+        status = tutti__read(stream, here.data, from->data, bytes);
+    if (status == TUTTI_OK) {
+        scale_into(&here, &here, factor);
+        status = tutti__copy_in(stream, to->data, here.data, bytes);
+    }
+    free(here.data);
+    tutti__tensor_release(from);
+    return status;
+}
+
+/* A copy of `from`, in a device's memory, times the gradient of the loss. */
+static tutti_status scaled(const tutti__node *n, tutti_tensor *from, tutti_tensor **to_p)
+{
+    const tutti__formula_args product = {
+        .formula = TUTTI__FORMULA_mul, .n_src = 2, .src = (tutti_tensor *[]){from, n->dst->grad}};
+
+    *to_p = tutti__tensor_new(n->cx, from->shape, from->dtype);
+    if (!*to_p)
+        return TUTTI_ERR_MEMORY;
+    if (!n->cx->kernels->elementwise_forward)
+        return scaled_on_host(n, from, *to_p);
+    TUTTI_TRY(n->cx->kernels->elementwise_forward(*to_p, &product));
+    tutti__tensor_release(from);
+    return TUTTI_OK;
 }
 
 /* *t_p times the gradient of the loss, in place or in other memory. */
@@ -581,7 +611,7 @@ static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tu
 static bool in_chunks(const tutti_tensor *x, const tutti_tensor *target,
                       const tutti_linear_cross_entropy_opts *o)
 {
-    return x && target && tutti__has_label_rows(x->cx) && x->poison == TUTTI_OK &&
+    return x->poison == TUTTI_OK &&
            target->poison == TUTTI_OK && tutti_shape_count(x->shape) > 0 &&
            x->cx->autocast != TUTTI_F16 && x->dtype != TUTTI_F16 && target->dtype == TUTTI_I64 &&
            !o->weight &&
@@ -598,6 +628,7 @@ static tutti_tensor *run_chunks(const tutti__logits_sources *of, tutti_tensor *t
                                            .autocast = TUTTI_OP_LOW},
                                  .forward = lce_forward,
                                  .backward = lce_backward,
+                                 .rounds = 1 << 1,
                                  .flops = lce_flops};
     const attributes a = {{{(float)tutti__or((double)o->label_smoothing, 0),
                             o->has_ignore_index ? o->ignore_index : TUTTI__IGNORED_BY_DEFAULT},
@@ -618,9 +649,9 @@ tutti_tensor *tutti__logits_cross_entropy(const tutti__logits_sources *of, tutti
                                                   .weight = o->weight,
                                                   .reduction = o->reduction};
 
-    if (!of->divided)
+    if (!of->divided) /* which looks whether there are kernels */
         return tutti_linear_cross_entropy(of->x, of->weight, of->bias, target, &opts);
-    return in_chunks(of->x, target, &opts) ? run_chunks(of, target, &opts) : NULL;
+    return target && in_chunks(of->x, target, &opts) ? run_chunks(of, target, &opts) : NULL;
 }
 
 tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
@@ -632,7 +663,7 @@ tutti_tensor *tutti_linear_cross_entropy(tutti_tensor *x, tutti_tensor *weight, 
 
     if (x && TUTTI__CHECK_RESERVED(tutti_linear_cross_entropy_opts, opts) != TUTTI_OK)
         return tutti__poisoned(x->cx, TUTTI_ERR_ARG);
-    if (x && target && !in_chunks(x, target, &o))
+    if (x && target && !(tutti__has_label_rows(x->cx) && in_chunks(x, target, &o)))
         return in_two_operations(x, weight, bias, target,
                                  &(tutti_cross_entropy_opts){.label_smoothing = o.label_smoothing,
                                                              .has_ignore_index = o.has_ignore_index,

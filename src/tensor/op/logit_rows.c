@@ -9,7 +9,15 @@
 #include "tensor/op/softmax.h"
 #include "tensor/parallel.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Memory where the losses are. */
+static void *host_or_device(const tutti__logit_rows *c, size_t bytes)
+{
+    return c->device_loss || c->cx->device_ops->is_host ? tutti__operation_memory(c->cx, bytes)
+                                                        : tutti__step_alloc(c->cx, bytes);
+}
 
 tutti_status tutti__logit_rows_prepare(tutti__logit_rows *c, int64_t rows)
 {
@@ -17,11 +25,9 @@ tutti_status tutti__logit_rows_prepare(tutti__logit_rows *c, int64_t rows)
 
     if (!d)
         return TUTTI_OK;
-    if (!c->cx->device_ops->is_host)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "classes can be divided among ranks on the CPU "
-                                                  "only");
     c->n_parts = d->peers->size * tutti__peers_units(d->peers);
-    c->sums = tutti__operation_memory(c->cx, (size_t)(rows * c->n_parts) * sizeof *c->sums);
+    (void)tutti__peers_chunk(d->peers, d->classes, d->peers->rank, &c->first);
+    c->sums = host_or_device(c, (size_t)(rows * c->n_parts) * sizeof *c->sums);
     return c->sums ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
@@ -146,12 +152,13 @@ static tutti_status exchange_sums(tutti__logit_rows *c)
     const int units = c->n_parts / peers->size;
     const size_t n = (size_t)(c->rows * units) * sizeof(tutti__row_sums) / sizeof(float);
     const tutti__row_sums *own = c->sums + peers->rank * units * c->rows;
-    float *mine = tutti__operation_memory(c->cx, n * sizeof *mine + 1);
+    tutti_stream *stream = c->device_loss ? c->cx->stream : NULL;
+    float *mine = host_or_device(c, n * sizeof *mine + 1);
 
     if (!mine)
         return TUTTI_ERR_MEMORY;
-    memcpy(mine, own, n * sizeof *mine);
-    return tutti__peers_gather_values(peers, mine, n, (float *)c->sums);
+    TUTTI_TRY(tutti__copy(stream ? stream : &tutti__cpu_stream, mine, own, n * sizeof *mine));
+    return tutti__peers_gather_values(peers, stream, mine, n, (float *)c->sums);
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
@@ -193,16 +200,27 @@ static void rows_job(void *arg, int64_t job, int member)
 #define JOB ((int64_t)1 << 14) /* logits of a job, at least */
 
 /* The same in a device's memory. */
-static tutti_status device_rows(const tutti__logit_rows *c)
+static tutti_status device_rows(tutti__logit_rows *c)
 {
-    const tutti__label_rows a = {.rows = c->rows,
+    const tutti__divided_classes *d = c->divided;
+    tutti__label_rows a = {.rows = c->rows,
                                  .classes = c->classes,
                                  .ignore_index = c->how->ignore_index,
                                  .label_smoothing = c->how->label_smoothing,
                                  .gradients = c->gradients,
-                                 .divisor = c->divisor};
+                                 .divisor = c->divisor,
+                                 .first = c->first};
+    const tutti__kernels *k = c->cx->f32_kernels;
 
-    return c->cx->f32_kernels->label_rows(c->logits, c->label, c->device_loss, &a);
+    if (d) {
+        a.ranks = d->peers->size;
+        a.rank = d->peers->rank;
+        a.all_classes = d->classes;
+        TUTTI_TRY(k->label_sums(c->logits, c->label, c->sums + a.rank * c->rows, &a));
+        TUTTI_TRY(exchange_sums(c));
+        a.sums = c->sums;
+    }
+    return k->label_rows(c->logits, c->label, c->device_loss, &a);
 }
 
 /* Part k of this rank's. */
@@ -231,16 +249,12 @@ static void each_part(tutti__logit_rows *c, void (*job)(void *arg, int64_t job, 
     }
 }
 
-tutti_status tutti__logit_rows_run(tutti__logit_rows *c)
+static tutti_status host_rows(tutti__logit_rows *c)
 {
-    if (c->device_loss)
-        return device_rows(c);
-
     take_part(c, 0);
     c->in_job = (JOB + c->classes - 1) / c->classes;
     if (c->logits->dtype != TUTTI_F32 && !c->wide) { /* the first part is the largest */
-        c->wide =
-            tutti__operation_memory(c->cx, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
+        c->wide = host_or_device(c, (size_t)(c->cx->threads * c->classes) * sizeof *c->wide);
         if (!c->wide)
             return TUTTI_ERR_MEMORY;
     }
@@ -250,4 +264,31 @@ tutti_status tutti__logit_rows_run(tutti__logit_rows *c)
     }
     each_part(c, rows_job);
     return TUTTI_OK;
+}
+
+/* On a device whose kernels have no such loops: in a copy on the host. */
+static tutti_status staged_rows(tutti__logit_rows *c)
+{
+    const size_t bytes = tutti__tensor_bytes(c->logits);
+    tutti_tensor here = *c->logits, *there = c->logits;
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    here.data = tutti__alloc_unset(bytes + 1);
+    if (here.data)
+        status = tutti__read(c->cx->stream, here.data, there->data, bytes);
+    c->logits = &here;
+    if (status == TUTTI_OK)
+        status = host_rows(c);
+    c->logits = there;
+    if (status == TUTTI_OK && c->gradients)
+        status = tutti__copy_in(c->cx->stream, there->data, here.data, bytes);
+    free(here.data);
+    return status;
+}
+
+tutti_status tutti__logit_rows_run(tutti__logit_rows *c)
+{
+    if (c->device_loss)
+        return device_rows(c);
+    return c->cx->device_ops->is_host ? host_rows(c) : staged_rows(c);
 }

@@ -5,12 +5,6 @@
 #include "tensor/op/class_loss.h"
 #include "tensor/op/vocabulary_logits.h"
 
-/* What a rank's logits of a row give. */
-typedef struct tutti__row_sums {
-    double largest, sum; /* of exp(logit - largest) */
-    double own, all;     /* the label's logit, if it is one of them; the sum of all */
-} tutti__row_sums;
-
 /* Rows of linear_cross_entropy.c: logits row-major [rows,classes]. */
 typedef struct tutti__logit_rows {
     tutti_ctx *cx;
@@ -23,12 +17,12 @@ typedef struct tutti__logit_rows {
     int64_t classes, in_job, rows;
     bool gradients; /* wanted in place of the logits */
     double divisor;
-    double *loss;          /* of each row */
-    float *device_loss;    /* the same in a device's memory; else NULL */
+    double *loss;          /* of each row, in host memory; NULL: */
+    float *device_loss;    /* in a device's, whose kernels take the rows */
     float *wide;           /* a row in F32 for each thread, if the logits have 16 bits */
     int64_t first;         /* class of this rank's (part's) first logit */
     int part, n_parts;     /* of those of all ranks; one a rank if not given */
-    tutti__row_sums *sums; /* of each row, by part, if classes are divided */
+    tutti__row_sums *sums; /* of each row, by part, if classes are divided; where the losses are */
 } tutti__logit_rows;
 
 /* If classes are divided: where this rank's begin, and room for sums of at most `rows` rows. Every rank has as many in a call. */

@@ -83,7 +83,7 @@ tutti_status tutti__part_sum_over_ranks(const tutti__part_sum *sum, const tutti_
 {
     float *all = tutti__part_sum_here(sum);
 
-    TUTTI_TRY(tutti__peers_sum_values(peers, all, sum->n));
+    TUTTI_TRY(tutti__peers_sum_values(peers, NULL, all, sum->n));
     TUTTI_TRY(tutti__tensor_alloc(t, NULL));
     if (t->dtype == TUTTI_F32)
         memcpy(t->data, all, sum->n * sizeof *all);
@@ -425,7 +425,7 @@ static tutti_status bias_of_tokens(const layer *l, tutti_tensor *db, tutti_tenso
         release(part);
     }
     all = tutti__part_sum_here(&sum);
-    TUTTI_TRY(tutti__peers_sum_values(l->peers, all, sum.n));
+    TUTTI_TRY(tutti__peers_sum_values(l->peers, NULL, all, sum.n));
     if (db->accumulate)
         add(db->data, all, sum.n);
     else

@@ -6,13 +6,11 @@
  *     sum    forward: the sum of all ranks' parts of a result; backward: nothing
  *
  * All ranks run the same operations in the same order. Sums are those of tutti_peers, in rank order, in F32; of 16-bit tensors they
- * are rounded once. They need the elements in host memory (peers' functions take no other). Peers are borrowed until backward. */
+ * are rounded once. Peers are borrowed until backward. */
 #ifndef TUTTI_TENSOR_OP_PEERS_H
 #define TUTTI_TENSOR_OP_PEERS_H
 
 #include "tensor/op.h"
-
-#include <string.h>
 
 /* x for a product whose result is divided; x itself if it is one already, or without gradients. */
 tutti_tensor *tutti__peers_copy(tutti_tensor *x, const tutti_peers *peers);
@@ -30,26 +28,36 @@ static inline int tutti__peers_units(const tutti_peers *peers)
 {
     return peers->parts > 0 ? peers->parts / peers->size : 1;
 }
-/* values = their sum over all ranks */
-static inline tutti_status tutti__peers_sum_values(const tutti_peers *peers, float *values,
-                                                   size_t n)
+/* values = their sum over all ranks; stream: as for tutti_peers */
+static inline tutti_status tutti__peers_sum_values(const tutti_peers *peers, tutti_stream *stream,
+                                                   float *values, size_t n)
 {
-    return peers->size > 1 ? peers->sum(peers->self, values, n) : TUTTI_OK;
+    return peers->size > 1 ? peers->sum(peers->self, stream, values, n) : TUTTI_OK;
 }
 /* all (size x n) = every rank's n values */
-static inline tutti_status tutti__peers_gather_values(const tutti_peers *peers, const float *values,
+static inline tutti_status tutti__peers_gather_values(const tutti_peers *peers,
+                                                      tutti_stream *stream, const float *values,
                                                       size_t n, float *all)
 {
-    if (peers->size > 1)
-        return peers->all_gather(peers->self, values, n, all);
-    memcpy(all, values, n * sizeof *all);
-    return TUTTI_OK;
+    return peers->size > 1
+               ? peers->all_gather(peers->self, stream, values, n, all)
+               : tutti__copy(stream ? stream : &tutti__cpu_stream, all, values, n * sizeof *all);
 }
 /* t, which has memory of its own, row-major, becomes its sum over all ranks. */
 tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t);
 
 /* y [..,D], row-major, += bias [D] */
-void tutti__peers_add_bias(tutti_tensor *y, const tutti_tensor *bias);
+tutti_status tutti__peers_add_bias(tutti_tensor *y, const tutti_tensor *bias);
+/* The context's stream, for peers' functions; NULL: its memory is the host's. */
+static inline tutti_stream *tutti__peers_stream(const tutti_ctx *cx)
+{
+    return cx->device_ops->is_host ? NULL : cx->stream;
+}
+/* n elements between F32 and another dtype, in memory of the context. `half`: BF16 or F16. */
+tutti_status tutti__peers_widen(tutti_ctx *cx, float *to, const void *half, size_t n,
+                                tutti_dtype dtype);
+tutti_status tutti__peers_narrow(tutti_ctx *cx, void *half, const float *from, size_t n,
+                                 tutti_dtype dtype);
 /* The gradient of that bias, n's source 1, if it is wanted. */
 tutti_status tutti__peers_bias_gradient(tutti__node *n);
 

@@ -145,6 +145,7 @@ tutti_tensor *tutti__projection_of(tutti_tensor *x, tutti_tensor *weight, tutti_
                                            .backward_reads = 1 << 0 | 1 << 1},
                                  .forward = forward,
                                  .backward = backward,
+                                 .rounds = 1 << 1,
                                  .flops = flops};
     tutti_tensor *y;
 

@@ -4,10 +4,6 @@
  * summed in F32, and rounded once. */
 #include "tensor/op/tokens.h"
 
-#include "base/half.h"
-
-#include <string.h>
-
 typedef struct attributes {
     const tutti_peers *peers;
     tutti_shape whole; /* of a gathered result */
@@ -32,21 +28,24 @@ static tutti__rows_division division_of(const tutti__node *n, tutti_shape whole,
     return tutti__rows_divided(((const attributes *)n->attributes)->peers, whole, dtype);
 }
 
-static tutti_status check_host(const tutti__node *n)
+/* ---- Exchange -------------------------------------------------------------------------------------------------- */
+
+static tutti_status copy(tutti_ctx *cx, void *to, const void *from, size_t bytes)
 {
-    return n->cx->device_ops->is_host
-               ? TUTTI_OK
-               : tutti__fail(TUTTI_ERR_UNSUPPORTED, "tokens can be divided among ranks on the CPU "
-                                                    "only");
+    return tutti__copy(cx->stream, to, from, bytes);
 }
 
-/* ---- Exchange -------------------------------------------------------------------------------------------------- */
+static tutti_status zero(tutti_ctx *cx, void *p, size_t bytes)
+{
+    return cx->device_ops->zero(cx->stream, p, bytes);
+}
 
 tutti_status tutti__rows_gather(tutti_ctx *cx, const tutti__rows_division *d, const void *own,
                                 void *to)
 {
     const size_t each = (size_t)d->each * d->bytes, size = (size_t)d->peers->size;
     const size_t floats = (each + sizeof(float) - 1) / sizeof(float);
+    const size_t filled = (size_t)d->own * d->bytes;
     const bool even = each % sizeof(float) == 0;
     float *mine = tutti__operation_memory(cx, floats * sizeof *mine + 1);
     float *all = even && d->rows == d->each * (int64_t)size
@@ -55,16 +54,32 @@ tutti_status tutti__rows_gather(tutti_ctx *cx, const tutti__rows_division *d, co
 
     if (!mine || !all)
         return TUTTI_ERR_MEMORY;
-    memcpy(mine, own, (size_t)d->own * d->bytes);
-    memset((char *)mine + (size_t)d->own * d->bytes, 0,
-           floats * sizeof *mine - (size_t)d->own * d->bytes);
-    TUTTI_TRY(tutti__peers_gather_values(d->peers, mine, floats, all));
+    TUTTI_TRY(copy(cx, mine, own, filled));
+    TUTTI_TRY(zero(cx, (char *)mine + filled, floats * sizeof *mine - filled));
+    TUTTI_TRY(
+        tutti__peers_gather_values(d->peers, tutti__peers_stream(cx), mine, floats, all));
     for (size_t r = 0; all != to && r < size; r++) {
         int64_t begin, rows = tutti__peers_chunk(d->peers, d->rows, (int)r, &begin);
 
-        memcpy((char *)to + (size_t)begin * d->bytes, all + r * floats, (size_t)rows * d->bytes);
+        TUTTI_TRY(copy(cx, (char *)to + (size_t)begin * d->bytes, all + r * floats,
+                       (size_t)rows * d->bytes));
     }
     return TUTTI_OK;
+}
+
+/* This rank's part of the sum over ranks of all [size,each]. */
+static tutti_status sum_parts(tutti_ctx *cx, const tutti__rows_division *d, float *all, size_t each,
+                              float **mine_p)
+{
+    tutti_stream *stream = tutti__peers_stream(cx);
+
+    if (!d->peers->reduce_scatter || d->peers->size <= 1) {
+        *mine_p = all + (size_t)(d->begin * d->width);
+        return tutti__peers_sum_values(d->peers, stream, all, (size_t)(d->rows * d->width));
+    }
+    *mine_p = tutti__operation_memory(cx, each * sizeof **mine_p);
+    return *mine_p ? d->peers->reduce_scatter(d->peers->self, stream, all, each, *mine_p)
+                   : TUTTI_ERR_MEMORY;
 }
 
 tutti_status tutti__rows_sum(tutti_ctx *cx, const tutti__rows_division *d, const void *from,
@@ -72,28 +87,18 @@ tutti_status tutti__rows_sum(tutti_ctx *cx, const tutti__rows_division *d, const
 {
     const size_t count = (size_t)(d->rows * d->width), kept = (size_t)(d->own * d->width);
     const size_t each = (size_t)(d->each * d->width), size = (size_t)d->peers->size;
-    float *all = tutti__operation_memory(cx, each * size * sizeof *all);
-    float *mine = all ? all + (size_t)(d->begin * d->width) : NULL;
+    float *all = tutti__operation_memory(cx, each * size * sizeof *all), *mine;
 
     if (!all)
         return TUTTI_ERR_MEMORY;
     if (from_dtype == TUTTI_F32)
-        memcpy(all, from, count * sizeof *all);
+        TUTTI_TRY(copy(cx, all, from, count * sizeof *all));
     else
-        tutti__half_to_f32(all, from, count, from_dtype);
-    memset(all + count, 0, (each * size - count) * sizeof *all);
-    if (d->peers->reduce_scatter && size > 1) {
-        mine = tutti__operation_memory(cx, each * sizeof *mine);
-        if (!mine)
-            return TUTTI_ERR_MEMORY;
-        TUTTI_TRY(d->peers->reduce_scatter(d->peers->self, all, each, mine));
-    } else
-        TUTTI_TRY(tutti__peers_sum_values(d->peers, all, count));
-    if (d->dtype == TUTTI_F32)
-        memcpy(own, mine, kept * sizeof *mine);
-    else
-        tutti__half_from_f32(own, mine, kept, d->dtype);
-    return TUTTI_OK;
+        TUTTI_TRY(tutti__peers_widen(cx, all, from, count, from_dtype));
+    TUTTI_TRY(zero(cx, all + count, (each * size - count) * sizeof *all));
+    TUTTI_TRY(sum_parts(cx, d, all, each, &mine));
+    return d->dtype == TUTTI_F32 ? copy(cx, own, mine, kept * sizeof *mine)
+                                 : tutti__peers_narrow(cx, own, mine, kept, d->dtype);
 }
 
 /* x's gradient, whole, = all ranks' rows of the result's. */
@@ -144,11 +149,10 @@ static tutti_status divide_forward(tutti__node *n)
     const tutti__rows_division d = division_of(n, n->src[0]->shape, n->src[0]->dtype);
     const void *x;
 
-    TUTTI_TRY(check_host(n));
     TUTTI_TRY(tutti__tensor_row_major(n->src[0], &x));
     TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
-    memcpy(n->dst->data, (const char *)x + (size_t)d.begin * d.bytes, (size_t)d.own * d.bytes);
-    return TUTTI_OK;
+    return copy(n->cx, n->dst->data, (const char *)x + (size_t)d.begin * d.bytes,
+                (size_t)d.own * d.bytes);
 }
 
 tutti_tensor *tutti__tokens_divide(tutti_tensor *x, const tutti_peers *peers)
@@ -180,7 +184,6 @@ static tutti_status gather_forward(tutti__node *n)
     const tutti__rows_division d = division_of(n, n->dst->shape, n->dst->dtype);
     const void *own;
 
-    TUTTI_TRY(check_host(n));
     TUTTI_TRY(tutti__tensor_row_major(n->src[0], &own));
     TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
     return tutti__rows_gather(n->cx, &d, own, n->dst->data);
@@ -207,8 +210,8 @@ static tutti_status own_gradient(tutti__node *n)
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
     TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
-    memcpy(dx->data, (const char *)dy + (size_t)d.begin * d.bytes, (size_t)d.own * d.bytes);
-    return TUTTI_OK;
+    return copy(n->cx, dx->data, (const char *)dy + (size_t)d.begin * d.bytes,
+                (size_t)d.own * d.bytes);
 }
 
 #define GATHER(gradient, ...)                                                                      \
@@ -264,13 +267,10 @@ static tutti_status sum_forward(tutti__node *n)
     const tutti__rows_division d = division_of(n, n->src[0]->shape, n->src[0]->dtype);
     const void *x;
 
-    TUTTI_TRY(check_host(n));
     TUTTI_TRY(tutti__tensor_row_major(n->src[0], &x));
     TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
     TUTTI_TRY(tutti__rows_sum(n->cx, &d, x, n->dst->dtype, n->dst->data));
-    if (n->src[1])
-        tutti__peers_add_bias(n->dst, n->src[1]);
-    return TUTTI_OK;
+    return n->src[1] ? tutti__peers_add_bias(n->dst, n->src[1]) : TUTTI_OK;
 }
 
 static tutti_status sum_backward(tutti__node *n)

@@ -4,10 +4,6 @@
 #include "tensor/op/linear.h"
 #include "tensor/op/parts.h"
 
-#include "base/half.h"
-
-#include <string.h>
-
 typedef struct lazy_logits {
     tutti__lazy lazy; /* first; x is the first source */
     tutti__logits_sources of;
@@ -22,21 +18,27 @@ typedef struct attributes {
 
 #define CHUNK ((int64_t)4 << 20) /* logits of all ranks that are gathered at once */
 
-static void get_row(float *to, const tutti_tensor *from, int64_t at, int64_t n)
+/* [rows][width] of rows of `from_stride` to rows of `to_stride` elements. */
+static tutti_status move_columns(tutti_ctx *cx, void *to, int64_t to_stride, const void *from,
+                                 int64_t from_stride, int64_t rows, int64_t width, size_t element)
 {
-    if (from->dtype == TUTTI_F32)
-        memcpy(to, (const float *)from->data + at, (size_t)n * sizeof *to);
-    else
-        tutti__half_to_f32(to, (const uint16_t *)from->data + at, (size_t)n, from->dtype);
+    const tutti__move c = {.n = 2,
+                           .size = {rows, width},
+                           .to_stride = {to_stride, 1},
+                           .from_stride = {from_stride, 1},
+                           .element = element,
+                           .to = to,
+                           .from = from};
+
+    return rows > 0 && width > 0 ? cx->f32_kernels->move(cx, &c) : TUTTI_OK;
 }
 
-static void put_row(tutti_tensor *to, int64_t at, const float *from, int64_t n)
-{
-    if (to->dtype == TUTTI_F32)
-        memcpy((float *)to->data + at, from, (size_t)n * sizeof *from);
-    else
-        tutti__half_from_f32((uint16_t *)to->data + at, from, (size_t)n, to->dtype);
-}
+/* Room for rows of all ranks' logits in F32. */
+typedef struct room {
+    int64_t each; /* the most logits of a row that a rank has */
+    float *wide;  /* rows of this rank, then of all ranks, of logits of 16 bit */
+    float *mine, *all;
+} room;
 
 /* Classes of the first rank. */
 static int64_t largest_part(const tutti__divided_classes *d)
@@ -46,24 +48,33 @@ static int64_t largest_part(const tutti__divided_classes *d)
     return tutti__peers_chunk(d->peers, d->classes, 0, &begin);
 }
 
-/* Rows [from, end) of all ranks' logits. mine: room for `each` of a row, all: for those of all ranks. */
+/* Rows [from, end) of all ranks' logits. */
 static tutti_status gather_rows(tutti_tensor *to, const tutti_tensor *own,
                                 const tutti__divided_classes *d, int64_t from, int64_t end,
-                                float *mine, float *all)
+                                const room *r)
 {
-    const int64_t rows = end - from, each = largest_part(d);
-    const int64_t width = own->shape.d[1];
+    const size_t element = tutti_dtype_size(own->dtype);
+    const int64_t rows = end - from, width = own->shape.d[1];
+    const bool half = own->dtype != TUTTI_F32;
+    const void *row = (const char *)own->data + (size_t)(from * width) * element;
+    void *row_to = (char *)to->data + (size_t)(from * d->classes) * element;
+    tutti_ctx *cx = to->cx;
 
-    for (int64_t r = 0; r < rows; r++)
-        get_row(mine + r * each, own, (from + r) * width, width);
-    TUTTI_TRY(tutti__peers_gather_values(d->peers, mine, (size_t)(rows * each), all));
+    if (half)
+        TUTTI_TRY(
+            tutti__peers_widen(cx, r->wide, row, (size_t)(rows * width), own->dtype));
+    TUTTI_TRY(move_columns(cx, r->mine, r->each, half ? r->wide : row, width, rows, width,
+                           sizeof(float)));
+    TUTTI_TRY(tutti__peers_gather_values(d->peers, tutti__peers_stream(cx), r->mine,
+                                         (size_t)(rows * r->each), r->all));
     for (int rank = 0; rank < d->peers->size; rank++) {
         int64_t begin, n = tutti__peers_chunk(d->peers, d->classes, rank, &begin);
 
-        for (int64_t r = 0; r < rows; r++)
-            put_row(to, (from + r) * d->classes + begin, all + (rank * rows + r) * each, n);
+        TUTTI_TRY(move_columns(cx, (half ? r->wide : (float *)row_to) + begin, d->classes,
+                               r->all + rank * rows * r->each, r->each, rows, n, sizeof(float)));
     }
-    return TUTTI_OK;
+    return half ? tutti__peers_narrow(cx, row_to, r->wide, (size_t)(rows * d->classes), to->dtype)
+                : TUTTI_OK;
 }
 
 /* to [..,classes], without data, = the logits of all ranks; own [R,n]. */
@@ -73,15 +84,19 @@ static tutti_status gather(tutti_tensor *to, const tutti_tensor *own,
     const int64_t each = largest_part(d);
     const int64_t rows = own->shape.d[0], all_each = each * d->peers->size;
     const int64_t some = CHUNK / all_each + 1 < rows ? CHUNK / all_each + 1 : rows;
-    float *room =
-        tutti__operation_memory(to->cx, (size_t)(some * (each + all_each)) * sizeof *room + 1);
+    const bool half = own->dtype != TUTTI_F32;
+    room r = {.each = each};
 
-    if (!room)
+    r.mine =
+        tutti__operation_memory(to->cx, (size_t)(some * (each + all_each)) * sizeof *r.mine + 1);
+    if (half && r.mine)
+        r.wide = tutti__operation_memory(to->cx, (size_t)(some * all_each) * sizeof *r.wide + 1);
+    if (!r.mine || (half && !r.wide))
         return TUTTI_ERR_MEMORY;
+    r.all = r.mine + some * each;
     TUTTI_TRY(tutti__tensor_alloc(to, NULL));
     for (int64_t from = 0; from < rows; from += some)
-        TUTTI_TRY(gather_rows(to, own, d, from, from + some < rows ? from + some : rows, room,
-                              room + some * each));
+        TUTTI_TRY(gather_rows(to, own, d, from, from + some < rows ? from + some : rows, &r));
     return TUTTI_OK;
 }
 
@@ -112,26 +127,21 @@ static tutti_status compute_divided(tutti_tensor *t, tutti_tensor *x,
 static tutti_status own_columns(const tutti__node *n, const tutti__divided_classes *d,
                                 tutti_tensor **own_p)
 {
-    const tutti_tensor *dy = n->dst->grad;
-    tutti_tensor from = *dy;
+    tutti_tensor *dy = n->dst->grad;
+    const size_t element = tutti_dtype_size(dy->dtype);
+    const int64_t rows = tutti_shape_count(dy->shape) / d->classes;
     const void *elements;
-    int64_t begin, width, rows;
-    float *row;
+    int64_t begin, width;
 
-    TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &elements));
-    from.data = (void *)elements;
+    TUTTI_TRY(tutti__tensor_row_major(dy, &elements));
     width = tutti__peers_chunk(d->peers, d->classes, d->peers->rank, &begin);
-    rows = tutti_shape_count(dy->shape) / d->classes;
     *own_p = tutti__tensor_new(n->cx, TUTTI_SHAPE(rows, width), dy->dtype);
-    row = tutti__operation_memory(n->cx, (size_t)width * sizeof *row);
-    if (!*own_p || !row)
+    if (!*own_p)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__tensor_alloc(*own_p, NULL));
-    for (int64_t r = 0; r < rows; r++) {
-        get_row(row, &from, r * d->classes + begin, width);
-        put_row(*own_p, r * width, row, width);
-    }
-    return TUTTI_OK;
+    return move_columns(n->cx, (*own_p)->data, width,
+                        (const char *)elements + (size_t)begin * element, d->classes, rows, width,
+                        element);
 }
 
 /* ---- The operation ------------------------------------------------------------------------------------------- */
@@ -146,8 +156,8 @@ static tutti_status compute_logits(tutti_tensor *t)
     tutti_status status;
 
     TUTTI_TRY(tutti__tensor_compute(x));
-    TUTTI_TRY(tutti__tensor_need(l->of.weight, false));
-    TUTTI_TRY(tutti__tensor_need(l->of.bias, false));
+    TUTTI_TRY(tutti__tensor_need(l->of.weight, false, t->dtype));
+    TUTTI_TRY(tutti__tensor_need(l->of.bias, false, TUTTI_F32));
     TUTTI_TRY(tutti__kernels_of(t->cx, t->dtype, &t->cx->kernels));
     status = l->of.divided ? compute_divided(t, x, &l->of)
                            : tutti__linear_into(t, x, l->of.weight, l->of.bias);
@@ -210,6 +220,7 @@ static tutti_tensor *run(const tutti__logits_sources *of, tutti_shape as)
                                  .forward = logits_forward,
                                  .backward = logits_backward,
                                  .lazy = 1 << 0,
+                                 .rounds = 1 << 1,
                                  .flops = tutti__linear_flops};
 
     const attributes a = {as, of->divided};

@@ -73,9 +73,6 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         {strcmp(c->comm_hook, "powersgd") == 0, "comm_hook",
          "keeps, with powersgd, as much on each rank; use none, bf16 or fp16"},
         {parts->own.hooks, "hooks", "gives the program a part of the model; leave the hooks out"},
-        {strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0 &&
-             strcmp(c->device, "strict") != 0,
-         "device", "must be the CPU; use device=cpu"},
     };
     const char *name = c->pipeline_cuts[0]                         ? "pipeline_cuts"
                        : c->pipeline_chunks > 0                    ? "pipeline_chunks"

@@ -359,7 +359,7 @@ static tutti_status copy_state(forecast *p)
 static tutti_status need_all(const tutti_module *m)
 {
     for (size_t i = 0; i < tutti_module_n_parameters(m); i++)
-        TUTTI_TRY(tutti__tensor_need(tutti_module_parameter(m, i), true));
+        TUTTI_TRY(tutti__tensor_need(tutti_module_parameter(m, i), true, TUTTI_F32));
     return TUTTI_OK;
 }
 

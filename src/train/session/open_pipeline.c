@@ -20,10 +20,6 @@ tutti_status tutti__session_open_pipeline(tutti__session *s, const tutti_model_o
                                       .chunks = (int)c->pipeline_chunks,
                                       .cuts = c->pipeline_cuts};
 
-    if (s->cx->device.kind == TUTTI_CUDA)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "pipeline: stages are computed on the CPU only; use device=cpu, or "
-                           "pipeline=1");
     TUTTI_TRY(tutti__pipeline_new_alone(&s->pipeline, s->cx, tutti_mesh_group(s->mesh, "pipeline"),
                                         c->model, model_opts, &opts));
     s->model = tutti_pipeline_model(s->pipeline);

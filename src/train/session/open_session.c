@@ -309,20 +309,14 @@ static tutti_status check_input(const tutti__session *s, const tutti_dataset *da
                        tutti__dataset_text(data, 2, text));
 }
 
-static tutti_status divide_layers(tutti__session *s, tutti_device device, tutti_model_opts *opts)
+static void divide_layers(tutti__session *s, tutti_model_opts *opts)
 {
-    if ((device.kind != TUTTI_CPU && !tutti__is_planned(device)) ||
-        strcmp(s->config->device, "strict") == 0)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "tensor: layers can be divided among ranks on the CPU only; use "
-                           "device=cpu or tensor=1");
     s->tensor = s->config->tensor_parts > 0
                     ? tutti_group_peers_of_parts(tutti_mesh_group(s->mesh, "tensor"),
                                                  (int)s->config->tensor_parts)
                     : tutti_group_peers(tutti_mesh_group(s->mesh, "tensor"));
     opts->parallel = &s->tensor;
     opts->parallel_tokens = s->config->sequence_parallel;
-    return TUTTI_OK;
 }
 
 tutti_status tutti__session_open_model(tutti__session *s)
@@ -348,8 +342,13 @@ tutti_status tutti__session_open_model(tutti__session *s)
     model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
+    if (s->config->tensor_parts > 0 && ((device.kind != TUTTI_CPU && !tutti__is_planned(device)) ||
+                                        strcmp(s->config->device, "strict") == 0))
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "tensor_parts: sums of parts are made on the CPU only; use device=cpu or "
+                           "tensor_parts=0");
     if (tutti_mesh_size(s->mesh, "tensor") > 1 || (s->mesh && s->config->tensor_parts > 0))
-        TUTTI_TRY(divide_layers(s, device, &model_opts));
+        divide_layers(s, &model_opts);
     TUTTI_TRY(pin(s));
     TUTTI_TRY(tutti_ctx_new(&s->cx, device, &ctx_opts));
     TUTTI_TRY(tutti__loss_open(&s->loss, s->cx));

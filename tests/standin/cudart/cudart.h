@@ -10,6 +10,7 @@
  *
  *     device.c   devices, errors, start and end
  *     memory.c   of devices and pinned
+ *     pages.c    addresses, and memory that is mapped there
  *     stream.c   queues, and which streams may advance
  *     event.c    events and copies */
 #ifndef TUTTI_TESTS_STANDIN_CUDART_H
@@ -122,6 +123,10 @@ void standin_close_memory(void);
 /* The piece of `list` that contains p; whether it contains this many bytes from p on. */
 piece *standin_holder_of(piece *list, const void *p);
 bool standin_holds(piece *list, const void *p, size_t bytes);
+
+/* pages.c: of mapped memory; whether all of it is there. */
+void standin_protect_pages(int protection);
+bool standin_holds_pages(const void *p, size_t bytes);
 
 /* ---- stream.c ---- */
 

@@ -125,13 +125,18 @@ static void run_copy(void *arg)
     free(c);
 }
 
+static bool on_device(const void *p, size_t bytes)
+{
+    return standin_holds(s.pieces, p, bytes) || standin_holds_pages(p, bytes);
+}
+
 /* Whether the pointers match `kind`. */
 static bool fits(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
-    bool to = standin_holds(s.pieces, dst, bytes), from = standin_holds(s.pieces, src, bytes);
+    bool to = on_device(dst, bytes), from = on_device(src, bytes);
 
-    return kind == cudaMemcpyHostToDevice     ? to && !standin_holder_of(s.pieces, src)
-           : kind == cudaMemcpyDeviceToHost   ? from && !standin_holder_of(s.pieces, dst)
+    return kind == cudaMemcpyHostToDevice     ? to && !on_device(src, 1)
+           : kind == cudaMemcpyDeviceToHost   ? from && !on_device(dst, 1)
            : kind == cudaMemcpyDeviceToDevice ? to && from
                                               : false;
 }
@@ -178,7 +183,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t nativ
     standin_enter();
     stream = standin_stream_of(native);
     error = standin_broken(stream->device);
-    if (error == cudaSuccess && !standin_holds(s.pieces, p, bytes))
+    if (error == cudaSuccess && !on_device(p, bytes))
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess && c) {
         *c = (copy){.dst = p, .bytes = bytes, .value = value};

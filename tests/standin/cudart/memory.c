@@ -37,6 +37,7 @@ static void protect(int protection)
 {
     if (s.top > 0 && mprotect(s.region, used(), protection) != 0)
         abort(); /* the kernel is out of memory for page tables */
+    standin_protect_pages(protection);
 }
 
 void standin_open_memory(void)

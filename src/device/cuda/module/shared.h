@@ -19,6 +19,16 @@ extern const struct tutti__cuda_flat tutti__cuda_flat_table;
 extern const struct tutti__cuda_own tutti__cuda_own_table;
 extern const struct tutti__cuda_products tutti__cuda_products_table;
 
+/* pages.c; as in the table. */
+tutti_status tutti__cuda_page_bytes(int device, size_t *bytes_p);
+tutti_status tutti__cuda_reserve(int device, size_t bytes, void **p);
+tutti_status tutti__cuda_unreserve(int device, void *p, size_t bytes);
+tutti_status tutti__cuda_page_new(int device, size_t bytes, uint64_t *page_p);
+tutti_status tutti__cuda_page_free(int device, uint64_t page);
+tutti_status tutti__cuda_map(int device, void *p, size_t bytes, uint64_t page);
+tutti_status tutti__cuda_open(int device, void *p, size_t bytes);
+tutti_status tutti__cuda_unmap(int device, void *p, size_t bytes);
+
 /* Keeps the message for error(), and returns the status. */
 tutti_status tutti__cuda_fail(tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
 const char *tutti__cuda_error(void);

@@ -49,6 +49,7 @@ const tutti__kernels tutti__kernels_cuda = {
     .attention_forward = tutti__cuda_attention_forward,
     .attention_backward = tutti__cuda_attention_backward,
     .label_rows = tutti__cuda_label_rows,
+    .label_sums = tutti__cuda_label_sums,
     .job = tutti__cuda_job,
     .mse_forward = tutti__cuda_mse_forward,
     .mse_backward = tutti__cuda_mse_backward,

@@ -139,6 +139,8 @@ tutti_status tutti__cuda_cross_entropy_backward(tutti_tensor *dx, tutti_tensor *
                                                 const tutti__cross_entropy *a, void *saved);
 tutti_status tutti__cuda_label_rows(tutti_tensor *logits, const int64_t *labels, float *loss,
                                     const tutti__label_rows *a);
+tutti_status tutti__cuda_label_sums(tutti_tensor *logits, const int64_t *labels,
+                                    tutti__row_sums *sums, const tutti__label_rows *a);
 tutti_status tutti__cuda_mse_forward(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target);
 tutti_status tutti__cuda_mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
                                       tutti_tensor *target);

@@ -112,6 +112,13 @@ typedef struct tutti__cuda_cross_entropy {
     int64_t ignore_index;
 } tutti__cuda_cross_entropy;
 
+/* Ranks that have parts of the classes. sums NULL: none */
+typedef struct tutti__cuda_parts {
+    int64_t first, classes; /* of the first logit here; of all ranks */
+    int ranks, rank;
+    const double *sums; /* [ranks][rows][4]: tutti__row_sums */
+} tutti__cuda_parts;
+
 typedef struct tutti__cuda_own {
     /* ---- Copies ---- */
     tutti_status (*cast)(int device, void *stream, tutti__cuda_array to, tutti__cuda_array from,
@@ -222,7 +229,11 @@ typedef struct tutti__cuda_own {
     /* If gradients are wanted, logits [rows][C] of F32 or 16 bit become (softmax - target) / divisor. */
     tutti_status (*label_rows)(int device, void *stream, const tutti__cuda_cross_entropy *c,
                                tutti__cuda_array logits, const int64_t *labels, float *loss,
-                               bool gradients, double divisor);
+                               bool gradients, double divisor, const tutti__cuda_parts *parts);
+    /* sums [rows][4]: tutti__row_sums of logits of the classes from `first` on */
+    tutti_status (*label_sums)(int device, void *stream, const tutti__cuda_cross_entropy *c,
+                               tutti__cuda_array logits, const int64_t *labels, int64_t first,
+                               double *sums);
     size_t (*mse_scratch)(int64_t n); /* bytes */
     tutti_status (*mse)(int device, void *stream, float *loss, const float *x, const float *target,
                         int64_t n, void *scratch);

@@ -131,9 +131,21 @@ tutti_status tutti__cuda_label_rows(tutti_tensor *logits, const int64_t *labels,
                                     const tutti__label_rows *a)
 {
     const tutti__cuda_cross_entropy c = {a->rows, a->classes, a->label_smoothing, a->ignore_index};
+    const tutti__cuda_parts parts = {a->first, a->all_classes, a->ranks, a->rank,
+                                     (const double *)a->sums};
 
     TUTTI__CUDA(logits->cx, own, label_rows, &c, ((tutti__cuda_array){logits->data, logits->dtype}),
-                labels, loss, a->gradients, a->divisor);
+                labels, loss, a->gradients, a->divisor, &parts);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_label_sums(tutti_tensor *logits, const int64_t *labels,
+                                    tutti__row_sums *sums, const tutti__label_rows *a)
+{
+    const tutti__cuda_cross_entropy c = {a->rows, a->classes, a->label_smoothing, a->ignore_index};
+
+    TUTTI__CUDA(logits->cx, own, label_sums, &c, ((tutti__cuda_array){logits->data, logits->dtype}),
+                labels, a->first, (double *)sums);
     return TUTTI_OK;
 }
 

@@ -177,7 +177,8 @@ DEVICE float factor_of(const tutti__attention &c, const tutti__cuda_mask &mask, 
 
     if (c.dropout == 0)
         return 1;
-    philox(mask, (uint32_t)(row * ((c.keys + 3) / 4) + j / 4), word);
+    philox(mask, (uint32_t)(tutti__attention_whole_row(&c, row) * ((c.keys + 3) / 4) + j / 4),
+           word);
     return drops(word[j % 4], c.dropout) ? 0 : c.dropout < 1 ? 1 / (1 - c.dropout) : 0;
 }
 

@@ -48,6 +48,7 @@ ENTRY(norm_products);
 ENTRY(cross_entropy); /* rows.cu */
 ENTRY(cross_entropy_backward);
 ENTRY(label_rows);
+ENTRY(label_sums);
 ENTRY(mse_scratch);
 ENTRY(mse);
 ENTRY(mse_backward);

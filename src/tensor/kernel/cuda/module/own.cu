@@ -37,6 +37,7 @@ const tutti__cuda_own tutti__cuda_own_table = {
     tutti__own_cross_entropy,
     tutti__own_cross_entropy_backward,
     tutti__own_label_rows,
+    tutti__own_label_sums,
     tutti__own_mse_scratch,
     tutti__own_mse,
     tutti__own_mse_backward,

@@ -276,10 +276,107 @@ KERNEL void label_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__cu
     }
 }
 
+/* ---- The same of classes that are divided among ranks ---- */
+
+/* A block for a row. */
+KERNEL void label_sums_kernel(const tutti__cuda_cross_entropy c, const tutti__cuda_array logits,
+                              const int64_t *labels, const int64_t first, double *sums)
+{
+    const int64_t row = block_index(), start = row * c.C, label = labels[row] - first;
+    const bool ignored = labels[row] == c.ignore_index;
+    Own<float> largest;
+    Own<double> all, sum;
+
+    EACH_THREAD(t)
+    {
+        largest[t] = -INFINITY;
+        all[t] = 0;
+        for (int64_t i = t; i < c.C; i += THREADS) {
+            const float x = element(logits, start + i);
+
+            largest[t] = x > largest[t] || x != x ? x : largest[t];
+            all[t] += (double)x;
+        }
+    }
+    reduce<THREADS>(largest, Max());
+    reduce<THREADS>(all, Sum());
+    EACH_THREAD(t)
+    {
+        sum[t] = 0;
+        for (int64_t i = t; i < c.C; i += THREADS)
+            sum[t] += (double)tutti__exp_f32(element(logits, start + i) - largest[t]);
+    }
+    reduce<THREADS>(sum, Sum());
+    EACH_THREAD(t)
+    {
+        double *to = sums + 4 * row;
+
+        if (t != 0)
+            continue;
+        to[0] = ignored ? 0 : (double)largest[t];
+        to[1] = ignored ? 0 : sum[t];
+        to[2] = ignored || label < 0 || label >= c.C ? 0 : (double)element(logits, start + label);
+        to[3] = ignored ? 0 : all[t];
+    }
+}
+
+tutti_status tutti__own_label_sums(int device, void *stream, const tutti__cuda_cross_entropy *c,
+                                   tutti__cuda_array logits, const int64_t *labels, int64_t first,
+                                   double *sums)
+{
+    return launch(device, stream, c->N, label_sums_kernel, *c, logits, labels, first, sums);
+}
+
+/* The sums over all ranks, in rank order: each thread computes them. */
+KERNEL void divided_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__cuda_array logits,
+                                const int64_t *labels, float *loss, const bool gradients,
+                                const double divisor, const tutti__cuda_parts parts)
+{
+    const int64_t row = block_index(), start = row * c.C, label = labels[row] - parts.first;
+    const bool ignored = labels[row] == c.ignore_index;
+    const double smoothing = (double)c.smoothing, V = (double)parts.classes;
+    const double here = parts.sums[4 * (parts.rank * c.N + row)];
+
+    EACH_THREAD(t)
+    {
+        double largest = parts.sums[4 * row], sum = 0, own = 0, all = 0, log_sum, scale;
+
+        for (int r = 1; r < parts.ranks; r++) {
+            const double x = parts.sums[4 * (r * c.N + row)];
+
+            largest = x > largest || x != x ? x : largest;
+        }
+        for (int r = 0; r < parts.ranks; r++) {
+            const double *part = parts.sums + 4 * (r * c.N + row);
+
+            sum += part[1] * tutti__exp_negative(part[0] - largest);
+            own += part[2];
+            all += part[3];
+        }
+        log_sum = largest + tutti__log_normal(sum);
+        scale = tutti__exp_negative(here - largest) / (sum * divisor);
+        if (t == 0)
+            loss[row] = ignored ? 0
+                                : (float)((1 - smoothing) * (log_sum - own) +
+                                          smoothing * (log_sum - all / V));
+        for (int64_t i = t; gradients && i < c.C; i += THREADS) {
+            const float p = tutti__exp_f32(element(logits, start + i) - (float)here);
+            float g = p * (float)scale + (float)(-smoothing / (V * divisor));
+
+            if (i == label)
+                g = (float)((double)g - (1 - smoothing) / divisor);
+            store_to<1>(logits, start + i, {{ignored ? 0 : g}});
+        }
+    }
+}
+
 tutti_status tutti__own_label_rows(int device, void *stream, const tutti__cuda_cross_entropy *c,
                                    tutti__cuda_array logits, const int64_t *labels, float *loss,
-                                   bool gradients, double divisor)
+                                   bool gradients, double divisor, const tutti__cuda_parts *parts)
 {
+    if (parts->sums)
+        return launch(device, stream, c->N, divided_rows_kernel, *c, logits, labels, loss,
+                      gradients, divisor, *parts);
     return launch(device, stream, c->N, label_rows_kernel, *c, logits, labels, loss, gradients,
                   divisor);
 }
