@@ -87,7 +87,8 @@ static int list_pieces(tutti__pieces *mine, tutti_group *group, bool filled)
         size_t n;
 
         if (boxes)
-            piece.box = (tutti__tensor_box){k->dim, k->parts, index, boxes};
+            piece.box = (tutti__parameter_split){
+                .dim = k->dim, .parts = k->parts, .index = index, .count = boxes, .units = 1};
         n = tutti__box_count(&piece.box, k->shape);
         piece.begin = k->shared ? n * (size_t)share / (size_t)sharers : 0;
         piece.end = k->shared ? n * (size_t)(share + 1) / (size_t)sharers : n;

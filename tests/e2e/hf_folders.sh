@@ -55,32 +55,6 @@ train half --init hf $text --lr 0
 "$TUTTI" checkpoint export run --hf hf.parts --max-shard-size 20KB >export.out
 n=$(ls hf.parts | grep -c '^model-0000.-of-0000.\.safetensors$')
 [ "$n" -ge 3 ] && [ ! -e hf.parts/model.safetensors ] || { ls hf.parts; fail "$n files of 20 KB"; }
-[ "$("$TUTTI" checkpoint show hf --digest --json | grep -A4 '"name"')" != "" ] || fail "no tensors"
-diff <("$TUTTI" checkpoint show hf --digest | grep float -v | awk 'NF >= 5 && $5 ~ /^[0-9a-f]{16}$/ { print $1, $3, $5 }' | sort) \
-    <("$TUTTI" checkpoint show hf.parts --digest | awk 'NF >= 5 && $5 ~ /^[0-9a-f]{16}$/ { print $1, $3, $5 }' | sort) || fail "other tensors in parts"
-[ "$(field hf.parts/model.safetensors.index.json total_size)" = "$("$TUTTI" checkpoint show hf | sed -n 's/.* \([0-9]*\) bytes$/\1/p')" ] || fail "total_size"
-"$TUTTI" checkpoint verify hf.parts >/dev/null || fail "the parts do not verify"
-"$TUTTI" eval hf.parts --data shakespeare --context 24 --json parts.json >/dev/null
-"$TUTTI" eval hf --data shakespeare --context 24 --json hf.json >/dev/null
-[ "$(field parts.json loss)" = "$(field hf.json loss)" ] || fail "the loss of parts"
-refused 1 "hf.parts/model.safetensors.index.json is there already; --force replaces it" "$TUTTI" checkpoint export run --hf hf.parts
-"$TUTTI" checkpoint export run --hf hf.parts --max-shard-size 40K --force >/dev/null
-[ "$(ls hf.parts | grep -c '^model-')" -lt "$n" ] || fail "files of the larger number of parts are left"
-"$TUTTI" checkpoint export run --hf hf.parts --force >/dev/null
-[ "$(ls hf.parts | grep model)" = model.safetensors ] || { ls hf.parts; fail "parts beside the one file"; }
-refused 2 "--max-shard-size is for a folder of several files; add --hf DIR" "$TUTTI" checkpoint export run x.safetensors --max-shard-size 1G
-refused 2 '--max-shard-size is "much", expected bytes' "$TUTTI" checkpoint export run --hf x --max-shard-size much
-# One tensor at a time is in memory, whatever the format.
-train large --model mlp --hidden 2048 --layers 12 --max-steps 1 --threads 1 --eval-every 0
-size=$(stat -c %s large/model.safetensors)
-for out in large.safetensors large.pt; do
-    (ulimit -v $(((size / 2 + (160 << 20)) / 1024)) && "$TUTTI" checkpoint export large $out) >export.out 2>&1 || { cat export.out; fail "export of $size bytes to $out in half of that memory"; }
-done
-cmp large.safetensors large/model.safetensors || fail "export of a run's own file"
-# In several files with an index: the same tensors, also where it replaces one file, and one file where it replaces several.
-"$TUTTI" checkpoint export run --hf hf.parts --max-shard-size 20KB >export.out
-n=$(ls hf.parts | grep -c '^model-0000.-of-0000.\.safetensors$')
-[ "$n" -ge 3 ] && [ ! -e hf.parts/model.safetensors ] || { ls hf.parts; fail "$n files of 20 KB"; }
 tensors() { "$TUTTI" checkpoint show "$1" --digest | sed -n 's/^  \(.*[0-9a-f]\{16\}\)$/\1/p' | sort; }
 [ "$(tensors hf | wc -l)" -ge 20 ] && diff <(tensors hf) <(tensors hf.parts) || fail "other tensors in parts"
 [ "$(field hf.parts/model.safetensors.index.json total_size)" = "$("$TUTTI" checkpoint show hf | sed -n 's/.* \([0-9]*\) bytes$/\1/p')" ] || fail "total_size"
