@@ -218,6 +218,60 @@ static int chosen_by_cost(tutti_group *group, void *arg)
     return 0;
 }
 
+/* The sum of an element does not depend on how much is summed with it, nor on which operation sums it. */
+static int sums_are_the_same(tutti_group *group, void *arg)
+{
+    enum { EACH = 9000 };
+    const size_t n = (size_t)tutti_group_size(group), all = n * EACH,
+                 rank = (size_t)tutti_group_rank(group);
+    const bool *reduces = arg;
+    float *x = malloc(all * sizeof *x), *sum = malloc(all * sizeof *x),
+          *part = malloc(all * sizeof *x);
+
+    for (size_t i = 0; i < all; i++)
+        x[i] = (float)((i * 31 + rank * 17) % 101) / 7.0f - 5.3f;
+    CHECK_OK(tutti_all_reduce_from(group, TUTTI_CONST_BUF(x, all, TUTTI_F32),
+                                   TUTTI_BUF(sum, all, TUTTI_F32), TUTTI_AVG, NULL));
+    for (size_t count = 1; count <= 4096; count *= 16) {
+        size_t at = 3 * count;
+
+        CHECK_OK(tutti_all_reduce_from(group, TUTTI_CONST_BUF(x + at, count, TUTTI_F32),
+                                       TUTTI_BUF(part, count, TUTTI_F32), TUTTI_AVG, NULL));
+        CHECK(memcmp(part, sum + at, count * sizeof *part) == 0);
+    }
+    CHECK_OK(tutti_reduce_scatter(group, TUTTI_CONST_BUF(x, all, TUTTI_F32),
+                                  TUTTI_BUF(part, EACH, TUTTI_F32), TUTTI_AVG, NULL));
+    CHECK(memcmp(part, sum + rank * EACH, EACH * sizeof *part) == 0);
+    for (int root = 0; *reduces && root < (int)n; root += 3) {
+        memcpy(part, x, all * sizeof *x);
+        CHECK_OK(tutti_reduce(group, TUTTI_BUF(part, all, TUTTI_F32), TUTTI_SUM, root, NULL));
+        for (size_t i = 0; (int)rank == root && i < all; i++)
+            CHECK(part[i] / (float)n == sum[i]);
+    }
+    free(x);
+    free(sum);
+    free(part);
+    return 0;
+}
+
+static void sums_of_many_ranks(void **state)
+{
+    static const int HOSTS[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 3};
+
+    (void)state;
+    for (int hosts = 0; hosts < 2; hosts++) {
+        bool reduces = !hosts; /* between hosts a reduce has an order of its own */
+
+        assert_int_equal(
+            tutti_run_ranks(11, sums_are_the_same, &reduces,
+                            &(tutti_ranks_opts){.processes = true,
+                                                .hosts = hosts ? HOSTS : NULL,
+                                                .transport = hosts ? TUTTI_TRANSPORT_AUTO
+                                                                   : TUTTI_TRANSPORT_TCP}),
+            0);
+    }
+}
+
 static void many_ranks_choose(void **state)
 {
     (void)state;
@@ -230,6 +284,7 @@ static void many_ranks_choose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(over_tcp), cmocka_unit_test(between_hosts),
+                                       cmocka_unit_test(sums_of_many_ranks),
                                        cmocka_unit_test(many_ranks_choose)};
 
     return cmocka_run_group_tests_name("comm/algorithms", tests, NULL, NULL);
