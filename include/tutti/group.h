@@ -230,8 +230,8 @@ typedef enum tutti_redop {
 /* A factor for a sum, a time limit of one call, and the same calls without buffers by value: tutti/call.h.
  * For all of these: work_p NULL: blocks until done. Otherwise *work_p must be freed by tutti_work_wait.
  * Errors: ARG (nothing was sent); MISMATCH if ranks make different calls (all ranks name both calls);
- * PEER, TIMEOUT, ABORTED. Sums are in rank order (on several hosts: within each host, then over the hosts; MPI and NCCL use
- * their own order), so the bits do not depend on timing.
+ * PEER, TIMEOUT, ABORTED. Sums are in rank order (several hosts: within each, then over them; more than 8 over TCP: in an
+ * order of their number alone; MPI and NCCL: their own), so the bits do not depend on timing.
  * A buffer that only the root uses is {0} on other ranks. A piece may already be at its place in the larger buffer; otherwise
  * src and dst must not overlap. */
 

@@ -149,14 +149,16 @@ static int every_algorithm(tutti_group *group, void *arg)
 {
     size_t bytes = (size_t)tutti_group_size(group) * MOST * 8;
     test_call c = {.src = malloc(bytes), .dst = malloc(bytes)};
+    const bool *few = arg; /* one type of each size and three reductions: ranks share cores */
 
-    (void)arg;
     for (size_t a = 0; a < tutti__coll_n_algorithms; a++) {
         const tutti__coll_algorithm *algorithm = tutti__coll_algorithms[a];
 
         c.op = algorithm->op;
         for (size_t t = 0; t < TUTTI__COUNT_OF(DTYPES); t++)
             for (size_t o = 0; o < TUTTI__COUNT_OF(REDOPS); o++) {
+                if (*few && (t % 4 == 1 || t % 4 == 2 || o > 2))
+                    continue;
                 c.dtype = DTYPES[t];
                 CHECK_0(check_type(group, algorithm, &c, o));
             }
@@ -169,23 +171,27 @@ static int every_algorithm(tutti_group *group, void *arg)
 static void over_tcp(void **state)
 {
     (void)state;
-    for (int n = 2; n <= 6; n += 1 + (n == 3))
-        assert_int_equal(tutti_run_ranks(n, every_algorithm, NULL,
+    for (int n = 2; n <= 6; n += 1 + (n == 3)) {
+        bool few = n > 3;
+
+        assert_int_equal(tutti_run_ranks(n, every_algorithm, &few,
                                          &(tutti_ranks_opts){.processes = true,
                                                              .transport = TUTTI_TRANSPORT_TCP,
                                                              .tuning.chunk_bytes = CHUNK}),
                          0);
+    }
 }
 
 /* Five hosts, of two ranks and one: what goes between hosts by the table. */
 static void between_hosts(void **state)
 {
     static const int HOSTS[] = {0, 1, 2, 0, 1, 2, 3, 4};
+    bool few = true;
 
     (void)state;
     assert_int_equal(
         tutti_run_ranks(
-            8, every_algorithm, NULL,
+            8, every_algorithm, &few,
             &(tutti_ranks_opts){.processes = true, .hosts = HOSTS, .tuning.chunk_bytes = 4096}),
         0);
 }
@@ -218,6 +224,60 @@ static int chosen_by_cost(tutti_group *group, void *arg)
     return 0;
 }
 
+/* The sum of an element does not depend on how much is summed with it, nor on which operation sums it. */
+static int sums_are_the_same(tutti_group *group, void *arg)
+{
+    enum { EACH = 9000 };
+    const size_t n = (size_t)tutti_group_size(group), all = n * EACH,
+                 rank = (size_t)tutti_group_rank(group);
+    const bool *reduces = arg;
+    float *x = malloc(all * sizeof *x), *sum = malloc(all * sizeof *x),
+          *part = malloc(all * sizeof *x);
+
+    for (size_t i = 0; i < all; i++)
+        x[i] = (float)((i * 31 + rank * 17) % 101) / 7.0f - 5.3f;
+    CHECK_OK(tutti_all_reduce_from(group, TUTTI_CONST_BUF(x, all, TUTTI_F32),
+                                   TUTTI_BUF(sum, all, TUTTI_F32), TUTTI_AVG, NULL));
+    for (size_t count = 1; count <= 4096; count *= 16) {
+        size_t at = 3 * count;
+
+        CHECK_OK(tutti_all_reduce_from(group, TUTTI_CONST_BUF(x + at, count, TUTTI_F32),
+                                       TUTTI_BUF(part, count, TUTTI_F32), TUTTI_AVG, NULL));
+        CHECK(memcmp(part, sum + at, count * sizeof *part) == 0);
+    }
+    CHECK_OK(tutti_reduce_scatter(group, TUTTI_CONST_BUF(x, all, TUTTI_F32),
+                                  TUTTI_BUF(part, EACH, TUTTI_F32), TUTTI_AVG, NULL));
+    CHECK(memcmp(part, sum + rank * EACH, EACH * sizeof *part) == 0);
+    for (int root = 0; *reduces && root < (int)n; root += 3) {
+        memcpy(part, x, all * sizeof *x);
+        CHECK_OK(tutti_reduce(group, TUTTI_BUF(part, all, TUTTI_F32), TUTTI_SUM, root, NULL));
+        for (size_t i = 0; (int)rank == root && i < all; i++)
+            CHECK(part[i] / (float)n == sum[i]);
+    }
+    free(x);
+    free(sum);
+    free(part);
+    return 0;
+}
+
+static void sums_of_many_ranks(void **state)
+{
+    static const int HOSTS[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 3};
+
+    (void)state;
+    for (int hosts = 0; hosts < 2; hosts++) {
+        bool reduces = !hosts; /* between hosts a reduce has an order of its own */
+
+        assert_int_equal(
+            tutti_run_ranks(11, sums_are_the_same, &reduces,
+                            &(tutti_ranks_opts){.processes = true,
+                                                .hosts = hosts ? HOSTS : NULL,
+                                                .transport = hosts ? TUTTI_TRANSPORT_AUTO
+                                                                   : TUTTI_TRANSPORT_TCP}),
+            0);
+    }
+}
+
 static void many_ranks_choose(void **state)
 {
     (void)state;
@@ -230,6 +290,7 @@ static void many_ranks_choose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(over_tcp), cmocka_unit_test(between_hosts),
+                                       cmocka_unit_test(sums_of_many_ranks),
                                        cmocka_unit_test(many_ranks_choose)};
 
     return cmocka_run_group_tests_name("comm/algorithms", tests, NULL, NULL);

@@ -51,6 +51,43 @@ measure ping_pong 2 1
 measure ping_pong 5 1 --memory plain --dtype i8 # two pairs, and one idle
 TUTTI_TRANSPORT=tcp measure ping_pong 2 1 --sizes 8,48,300K --warmup 1
 TUTTI_TRANSPORT=tcp measure reduce 2 1 --op band --dtype u8 --in-flight 3
+# Algorithms: a row for each, the one that is chosen and why, and a file that chooses.
+TUTTI_TRANSPORT=tcp run 0 "$TUTTI" bench all_reduce -n 3 --sizes 8,12K --iterations 3 --algorithms --json "$work/rows.json"
+equal "rows" "$(grep -vc '^#' "$work/out")" 10
+equal "wrong" "$(awk '!/^#/ { n += $10 } END { print n }' "$work/out")" 0
+equal "algorithms" "$(awk '$1 == 8 { print $12 }' "$work/out" | paste -sd ' ')" "direct recursive_doubling rabenseifner ring tree"
+equal "in the JSON" "$(grep -c '"algorithm": "ring"' "$work/rows.json")" 2
+TUTTI_TRANSPORT=tcp run 0 "$TUTTI" bench broadcast -n 3 --sizes 8 --explain
+out_has 'broadcast, 3 ranks, 8 B: direct, for few ranks'
+TUTTI_TRANSPORT=tcp TUTTI_ALGORITHM=broadcast:chain,barrier:dissemination run 0 "$TUTTI" bench broadcast -n 3 --sizes 8 --explain
+out_has 'broadcast, 3 ranks, 8 B: chain, as TUTTI_ALGORITHM says'
+TUTTI_TRANSPORT=tcp run 0 "$TUTTI" bench -n 3 --tune "$work/tuner" --sizes 8,12K --iterations 2
+equal "what sums" "$(awk '/^(all_)?reduce/ { print $4 }' "$work/tuner" | sort -u)" direct
+equal "operations" "$(grep -cE '^(all_reduce|reduce|reduce_scatter|broadcast|scatter|gather|all_gather|all_to_all|barrier) 3 ' "$work/tuner")" \
+    "$(grep -vc '^#' "$work/tuner")"
+echo 'broadcast 3 100 tree' >"$work/tuner"
+TUTTI_TRANSPORT=tcp TUTTI_TUNER_FILE="$work/tuner" run 0 "$TUTTI" bench broadcast -n 3 --sizes 8 --explain
+out_has 'tree, as TUTTI_TUNER_FILE says'
+echo 'broadcast 3 100 trees' >>"$work/tuner"
+TUTTI_TUNER_FILE="$work/tuner" run 2 "$TUTTI" bench broadcast -n 2 --sizes 8
+err_has 'tuner:2: broadcast has no algorithm "trees", but: direct, binomial, chain, tree, scatter_all_gather'
+echo 'broadcast three' >"$work/tuner"
+TUTTI_TUNER_FILE="$work/tuner" run 2 "$TUTTI" bench broadcast -n 2 --sizes 8
+err_has 'tuner:1: "broadcast three", expected OPERATION RANKS BYTES ALGORITHM'
+TUTTI_TUNER_FILE="$work/none" run 2 "$TUTTI" bench broadcast -n 2 --sizes 8
+err_has 'TUTTI_TUNER_FILE: .*none: No such file'
+TUTTI_ALGORITHM=all_reduce:rings run 2 "$TUTTI" bench all_reduce -n 2 --sizes 8
+err_has 'all_reduce has no algorithm "rings", but: direct, recursive_doubling, rabenseifner, ring, tree'
+TUTTI_ALGORITHM=allreduce:ring run 2 "$TUTTI" bench all_reduce -n 2 --sizes 8
+err_has '"allreduce" is no operation with algorithms; these are: all_reduce, reduce, reduce_scatter,'
+TUTTI_ALGORITHM=ring run 2 "$TUTTI" bench all_reduce -n 2 --sizes 8
+err_has 'expected OPERATION:ALGORITHM'
+run 3 "$TUTTI" run -n 2 bash -c "[ \$RANK = 1 ] && export TUTTI_ALGORITHM=all_reduce:ring; exec '$TUTTI' bench all_reduce --sizes 8"
+err_has 'rank [01] has another TUTTI_ALGORITHM or TUTTI_TUNER_FILE than rank'
+run 2 "$TUTTI" bench all_reduce -n 2 --sizes 8 --algorithms
+err_has 'by shared memory, has no choice of algorithms'
+run 2 "$TUTTI" bench ping_pong -n 2 --explain
+err_has 'are for collectives, not for ping_pong'
 run 0 "$TUTTI" bench barrier -n 2 --iterations 3 --json "$work/rows.json"
 out_has '^ +0 +0 +f32 +none +-1 .* 0$'
 # By default a size takes about a second also where ranks wait for cores, and a terminal shows how far it is.

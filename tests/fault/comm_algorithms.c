@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { RANKS = 7, ODD = 3, COUNT = 3000, LIMIT_MS = 400 };
+enum { RANKS = 7, ODD = 3, COUNT = 3000, LIMIT_MS = 2400 };
 
 typedef struct algorithm_case {
     const tutti__coll_algorithm *algorithm;
@@ -110,10 +110,27 @@ static int one_does_not_come(tutti_group *group, void *arg)
     return 0;
 }
 
+/* Of each shape one: a rank that only waits for others says so a sixteenth of the limit later, which must be more than a loaded machine is late. */
 static void missing_ranks(void **state)
 {
+    static const struct {
+        tutti__op_kind op;
+        const char *name;
+    } SOME[] = {{TUTTI__OP_ALL_REDUCE, "recursive_doubling"},
+                {TUTTI__OP_ALL_REDUCE, "ring"},
+                {TUTTI__OP_ALL_REDUCE, "tree"},
+                {TUTTI__OP_REDUCE, "halving_gather"},
+                {TUTTI__OP_BROADCAST, "chain"},
+                {TUTTI__OP_ALL_GATHER, "bruck"},
+                {TUTTI__OP_ALL_TO_ALL, "pairwise"},
+                {TUTTI__OP_BARRIER, "dissemination"}};
+
     (void)state;
-    for_all(one_does_not_come, false, &(tutti_ranks_opts){.timeout_ms = LIMIT_MS});
+    for (size_t i = 0; i < TUTTI__COUNT_OF(SOME); i++) {
+        algorithm_case ac = {tutti__coll_find(SOME[i].op, SOME[i].name), false};
+
+        run_on_tcp(one_does_not_come, &ac, (tutti_ranks_opts){.timeout_ms = LIMIT_MS});
+    }
 }
 
 static int killed_in_the_middle(tutti_group *group, void *arg)

@@ -357,6 +357,26 @@ static void run_all(world *w)
              n_rounds);
 }
 
+static uint64_t sum_of(uint64_t left, uint64_t right)
+{
+    return mix(mix(left, 5), right);
+}
+
+/* The common order, from its definition in pairs.h: the sum of numbers i, i + d, i + 2d, ... */
+static uint64_t common_sum(const tutti__coll *call, int i, int d, size_t index)
+{
+    int p = 1, pairs;
+
+    while (2 * p <= call->size)
+        p *= 2;
+    pairs = call->size - p;
+    if (d < p)
+        return sum_of(common_sum(call, i, 2 * d, index), common_sum(call, i + d, 2 * d, index));
+    if (i < pairs)
+        return sum_of(leaf(2 * i, index).hash, leaf(2 * i + 1, index).hash);
+    return leaf(i + pairs, index).hash;
+}
+
 /* What an element of rank's DST must have: who contributes, and which element of theirs. */
 static symbol expected(const world *w, int rank, size_t i)
 {
@@ -367,7 +387,8 @@ static symbol expected(const world *w, int rank, size_t i)
 
     if (!t->reduces)
         return leaf(from, index);
-    return (symbol){0, w->call.size == 64 ? UINT64_MAX : ((uint64_t)1 << w->call.size) - 1,
+    return (symbol){w->algorithm->in_common_order ? common_sum(&w->call, 0, 1, index) : 0,
+                    w->call.size == 64 ? UINT64_MAX : ((uint64_t)1 << w->call.size) - 1,
                     (uint32_t)index, true};
 }
 

@@ -38,6 +38,15 @@ static tutti_status check_last(const tutti__bench_table *table)
                        tutti_group_transport_name(table->group));
 }
 
+/* Reductions whose algorithm depends on the size all sum in one order, so that sizes of buckets do not change results: in a group of few
+ * ranks that of `direct`, which is the only one then. */
+static bool may_be_chosen(const tutti__coll_algorithm *algorithm, int ranks)
+{
+    return tutti__op_table[algorithm->op].reduces && ranks <= TUTTI__TUNER_DIRECT
+               ? tutti__coll_is_direct(algorithm)
+               : tutti__coll_keeps_order(algorithm);
+}
+
 /* All that fit; *best: the fastest. */
 static tutti_status measure_all(tutti__bench_stand *stand, const tutti__bench_table *table,
                                 int64_t bytes, fastest *best, int64_t *wrong_p)
@@ -49,7 +58,8 @@ static tutti_status measure_all(tutti__bench_stand *stand, const tutti__bench_ta
         const tutti__coll_algorithm *a = tutti__coll_algorithms[i];
         double us;
 
-        if (!tutti__coll_fits(a, &best->call))
+        if (!tutti__coll_fits(a, &best->call) ||
+            (table->bench->tune && !may_be_chosen(a, best->call.size)))
             continue;
         TUTTI_TRY(tutti__bench_one(stand, bytes, a, &best->call, &us, wrong_p));
         if (us < best->us) {
@@ -72,11 +82,11 @@ tutti_status tutti__bench_compare(tutti__bench_stand *stand, int64_t bytes, int6
 tutti_status tutti__bench_explain(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p,
                                   void *table_p)
 {
-    static const char *const reasons[] = {
-        [TUTTI__TUNER_FORCED] = "as TUTTI_ALGORITHM says",
-        [TUTTI__TUNER_RULE] = "as TUTTI_TUNER_FILE says",
-        [TUTTI__TUNER_FEW] = "for few ranks, unless measured otherwise (--tune)",
-        [TUTTI__TUNER_ESTIMATE] = "the least estimate"};
+    static const char *const reasons[] = {[TUTTI__TUNER_FORCED] = "as TUTTI_ALGORITHM says",
+                                          [TUTTI__TUNER_RULE] = "as TUTTI_TUNER_FILE says",
+                                          [TUTTI__TUNER_FEW] =
+                                              "for few ranks, unless measured otherwise (--tune)",
+                                          [TUTTI__TUNER_ESTIMATE] = "the least estimate"};
     tutti__bench_table *table = table_p;
     tutti__tuner *tuner = tutti__group_tuner(table->group);
     const tutti__coll_algorithm *chosen;
@@ -162,11 +172,12 @@ static tutti_status tune_all(tuning *t, int64_t *wrong_p)
     tutti__op_kind kind = TUTTI__N_OPS;
 
     if (t->text)
-        fprintf(t->text,
-                "# Which algorithm: OPERATION RANKS BYTES ALGORITHM, up to so many bytes of the larger "
-                "buffer.\n# Written by tutti bench --tune, Tutti %s, %s, %d ranks.\n",
-                TUTTI_VERSION, tutti_group_transport_name(t->table->group),
-                tutti_group_size(t->table->group));
+        fprintf(
+            t->text,
+            "# Which algorithm: OPERATION RANKS BYTES ALGORITHM, up to so many bytes of the larger "
+            "buffer.\n# Written by tutti bench --tune, Tutti %s, %s, %d ranks.\n",
+            TUTTI_VERSION, tutti_group_transport_name(t->table->group),
+            tutti_group_size(t->table->group));
     if (t->text && tuner->has_links)
         fprintf(t->text,
                 "# What messages cost: latency and message (ns), byte and reduced byte (ps).\n"
@@ -199,12 +210,13 @@ tutti_status tutti__bench_tune(tutti__bench_table *table, int64_t *wrong_p)
     *t = (tuning){.table = table};
     if (tutti_group_rank(table->group) == 0)
         t->text = open_memstream(&text, &bytes);
-    status = tutti__group_tuner(table->group)
-                 ? tune_all(t, wrong_p)
-                 : tutti__fail(TUTTI_ERR_ARG,
-                               "--tune: this group, by %s, has no choice of algorithms: that is for "
-                               "TCP and several hosts (TUTTI_TRANSPORT=tcp)",
-                               tutti_group_transport_name(table->group));
+    status =
+        tutti__group_tuner(table->group)
+            ? tune_all(t, wrong_p)
+            : tutti__fail(TUTTI_ERR_ARG,
+                          "--tune: this group, by %s, has no choice of algorithms: that is for "
+                          "TCP and several hosts (TUTTI_TRANSPORT=tcp)",
+                          tutti_group_transport_name(table->group));
     if (t->text)
         fclose(t->text);
     if (status == TUTTI_OK && text && *wrong_p == 0)

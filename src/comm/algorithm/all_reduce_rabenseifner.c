@@ -51,6 +51,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
 
 const tutti__coll_algorithm tutti__coll_all_reduce_rabenseifner = {.op = TUTTI__OP_ALL_REDUCE,
                                                                    .name = "rabenseifner",
+                                                                   .in_common_order = true,
                                                                    .n_rounds = n_rounds,
                                                                    .most_actions = most_actions,
                                                                    .work = tutti__halving_work,

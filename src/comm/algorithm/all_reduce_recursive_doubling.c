@@ -1,7 +1,7 @@
-/* all_reduce_recursive_doubling.c -- log2 n exchanges of everything with the rank 1, 2, 4, ... further; for small sizes.
+/* all_reduce_recursive_doubling.c -- log2 n exchanges of everything with the rank ... 4, 2, 1 further; for small sizes.
  * SPDX-License-Identifier: MIT
  *
- * Both partners of an exchange add the lower one's sum to the left of the higher one's, so all have the same bits.
+ * Both partners of an exchange add in the common order, so all have the same bits.
  *
  *     copy │ pairs: give, add │ exchange, add │ exchange, add │ ... │ finish │ pairs: the result */
 #include "comm/algorithm/pairs.h"
@@ -50,7 +50,8 @@ static void pair_up(const tutti__coll *call, int rank, bool adds, tutti__coll_ro
 
 static void exchange(const tutti__coll *call, int rank, size_t step, tutti__coll_round *out)
 {
-    int number = tutti__pairs_number(call, rank), bit = 1 << step / 2,
+    int number = tutti__pairs_number(call, rank),
+        bit = tutti__pairs_numbers(call) >> (step / 2 + 1),
         partner = tutti__pairs_rank(call, number ^ bit);
 
     if (step % 2 == 1) {
@@ -86,6 +87,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
 const tutti__coll_algorithm tutti__coll_all_reduce_recursive_doubling = {
     .op = TUTTI__OP_ALL_REDUCE,
     .name = "recursive_doubling",
+    .in_common_order = true,
     .n_rounds = n_rounds,
     .most_actions = most_actions,
     .work = work,

@@ -3,7 +3,7 @@
  *
  *     copy, if sums are wide │ pairs: give, add │ half of all: exchange, add │ a quarter: exchange, add │ ...
  *
- * Of an exchange the lower number's sum is on the left. The sum of a part ends in WORK, at the part's own place in the data. */
+ * Sums are in the common order. That of a part ends in WORK, at the part's own place in the data. */
 #ifndef TUTTI_COMM_ALGORITHM_HALVING_H
 #define TUTTI_COMM_ALGORITHM_HALVING_H
 

@@ -1,6 +1,7 @@
 /* hierarchical_reduce_scatter.c -- for each rank of another host, one rank of this host sums the host's contributions and
  * sends the sum; the receiver reduces the sums of all hosts.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/hierarchy.h"
+#include "comm/algorithm/rounds_act.h"
 
 /* In scratch: this host's sum for each rank, then the sums received from each host. */
 typedef struct sums {
@@ -27,7 +28,7 @@ static char *sum_from(const sums *s, int host)
     return sum_at(s, s->o->h->comm->size + host);
 }
 
-/* Reduces the hosts' sums, in host order. */
+/* Reduces the hosts' sums, in the order of an all_reduce: of many hosts the common one. */
 static void reduce_sums(const sums *s, const char *own)
 {
     const tutti__hierarchy_op *o = s->o;
@@ -38,7 +39,12 @@ static void reduce_sums(const sums *s, const char *own)
 
     for (int i = 0; i < h->n_hosts; i++)
         src[i] = i == h->host_of[h->comm->rank] ? own : sum_from(s, i);
-    if (redop == TUTTI_AVG)
+    if (h->n_hosts > TUTTI__TUNER_DIRECT) {
+        tutti__coll call = tutti__coll_of(&o->op->signature, h->n_hosts);
+
+        call.redop = redop;
+        tutti__coll_sum(&call, (size_t)h->comm->size, dst, src, o->n);
+    } else if (redop == TUTTI_AVG)
         tutti__average(o->dtype, (size_t)h->comm->size, dst, src, (size_t)h->n_hosts, o->n);
     else
         tutti__reduce(o->dtype, redop, &dst, 1, src, (size_t)h->n_hosts, o->n);

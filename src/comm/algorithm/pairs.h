@@ -3,7 +3,10 @@
  * The first ranks form pairs, of which one takes part and the other gives and gets: the odd one takes part, but of root's pair root.
  * Those that take part are numbered in the order of their ranks.
  *
- *     ranks    0 1   2 3   4  5  6       numbers  0 (of 1), 1 (of 3), 2 (of 4), 3 (of 5) ... */
+ *     ranks    0 1   2 3   4 5   6       numbers   0 (of 0 and 1)   1 (of 2 and 3)   2 (of 4 and 5)   3 (of 6)
+ *
+ * The common order of a sum of n ranks: pairs first; then, with p numbers, d = p/2, p/4, ... 1, that of number i < d and that of i + d. The lower one
+ * is on the left. It does not depend on root, on who adds, nor on where an element is. */
 #ifndef TUTTI_COMM_ALGORITHM_PAIRS_H
 #define TUTTI_COMM_ALGORITHM_PAIRS_H
 

@@ -1,16 +1,23 @@
 /* reduce_binomial.c -- up a binomial tree: log2 n steps, each of everything; for small sizes.   SPDX-License-Identifier: MIT
  *
- * Ranks count from root. A sum is that of consecutive ranks, the first on the left. */
-#include "comm/algorithm/rounds.h"
+ *     copy │ pairs: give, add │ those p/2 away from root's half: give, add │ a quarter │ ... │ finish
+ *
+ * Sums are in the common order: which ranks add depends on root, what they add does not. */
+#include "comm/algorithm/pairs.h"
 
 static size_t n_steps(const tutti__coll *call)
 {
-    return tutti__coll_log_up((size_t)call->size);
+    return tutti__coll_log_down((size_t)call->size);
+}
+
+static size_t n_folds(const tutti__coll *call)
+{
+    return tutti__pairs(call) > 0;
 }
 
 static size_t n_rounds(const tutti__coll *call)
 {
-    return 2 + 2 * n_steps(call);
+    return 2 + 2 * (n_folds(call) + n_steps(call));
 }
 
 static size_t most_actions(const tutti__coll *call)
@@ -25,29 +32,53 @@ static size_t work(const tutti__coll *call, int rank)
     return 2 * call->count;
 }
 
+/* Whom the rank gives its sum (gives), or gets one from; -1: nobody in this step. */
+static int peer_of(const tutti__coll *call, int rank, size_t step, bool *gives)
+{
+    int number = tutti__pairs_number(call, rank), apart, distance;
+
+    *gives = !tutti__pairs_takes_part(call, rank);
+    if (step < n_folds(call))
+        return tutti__pairs_other(call, rank);
+    if (*gives)
+        return -1;
+    distance = tutti__pairs_numbers(call) >> (step - n_folds(call) + 1);
+    apart = number ^ tutti__pairs_number(call, call->root);
+    *gives = (apart & distance) != 0;
+    return apart >= 2 * distance ? -1 : tutti__pairs_rank(call, number ^ distance);
+}
+
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    int n = call->size, me = (rank + n - call->root) % n;
-    size_t step = (round - 1) / 2, count = call->count;
-    int distance = 1 << step;
+    size_t count = call->count, step = (round - 1) / 2;
+    bool gives;
+    int peer;
 
-    if (round == 0)
+    if (round == 0) {
         tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_work(0), tutti__coll_src(0), count);
-    else if (step == n_steps(call) && me == 0)
-        tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(0), count);
-    else if (step == n_steps(call))
         return;
-    else if (me % (2 * distance) == distance && round % 2 == 1)
-        tutti__coll_send(out, (rank + n - distance) % n, tutti__coll_work(0), count);
-    else if (me % (2 * distance) == 0 && me + distance < n && round % 2 == 1)
-        tutti__coll_recv(out, (rank + distance) % n, tutti__coll_work(count), count);
-    else if (me % (2 * distance) == 0 && me + distance < n)
-        tutti__coll_local(out, TUTTI__COLL_REDUCE, tutti__coll_work(0), tutti__coll_work(count),
-                          count);
+    }
+    if (round + 1 == n_rounds(call)) {
+        if (rank == call->root)
+            tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(0),
+                              count);
+        return;
+    }
+    peer = peer_of(call, rank, step, &gives);
+    if (peer < 0)
+        return;
+    if (gives && round % 2 == 1)
+        tutti__coll_send(out, peer, tutti__coll_work(0), count);
+    else if (!gives && round % 2 == 1)
+        tutti__coll_recv(out, peer, tutti__coll_work(count), count);
+    else if (!gives)
+        tutti__coll_local(out, peer < rank ? TUTTI__COLL_REDUCE_LEFT : TUTTI__COLL_REDUCE,
+                          tutti__coll_work(0), tutti__coll_work(count), count);
 }
 
 const tutti__coll_algorithm tutti__coll_reduce_binomial = {.op = TUTTI__OP_REDUCE,
                                                            .name = "binomial",
+                                                           .in_common_order = true,
                                                            .n_rounds = n_rounds,
                                                            .most_actions = most_actions,
                                                            .work = work,

@@ -62,6 +62,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
 
 const tutti__coll_algorithm tutti__coll_reduce_halving_gather = {.op = TUTTI__OP_REDUCE,
                                                                  .name = "halving_gather",
+                                                                 .in_common_order = true,
                                                                  .n_rounds = n_rounds,
                                                                  .most_actions = most_actions,
                                                                  .work = tutti__halving_work,

@@ -43,6 +43,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
 const tutti__coll_algorithm tutti__coll_reduce_scatter_recursive_halving = {
     .op = TUTTI__OP_REDUCE_SCATTER,
     .name = "recursive_halving",
+    .in_common_order = true,
     .n_rounds = n_rounds,
     .most_actions = most_actions,
     .work = tutti__halving_work,

@@ -77,6 +77,8 @@ typedef struct tutti__coll_round {
 typedef struct tutti__coll_algorithm {
     tutti__op_kind op;
     const char *name;
+    /* Of a reduction: it sums in the common order (pairs.h), as do others, so that which of them is used does not change a bit. */
+    bool in_common_order;
     /* Whether it can run the call; NULL: any of its operation. */
     bool (*fits)(const tutti__coll *call);
     size_t (*n_rounds)(const tutti__coll *call);
@@ -97,6 +99,11 @@ extern const size_t tutti__coll_n_algorithms;
 static inline bool tutti__coll_is_direct(const tutti__coll_algorithm *algorithm)
 {
     return strcmp(algorithm->name, "direct") == 0;
+}
+/* Whether choosing it by size or measurement leaves all results as they are. */
+static inline bool tutti__coll_keeps_order(const tutti__coll_algorithm *algorithm)
+{
+    return algorithm->in_common_order || !tutti__op_table[algorithm->op].reduces;
 }
 /* NULL: there is none of that name. */
 const tutti__coll_algorithm *tutti__coll_find(tutti__op_kind op, const char *name);

@@ -4,6 +4,7 @@
 #include "comm/algorithm/rounds_act.h"
 
 #include "base/half.h"
+#include "comm/algorithm/pairs.h"
 #include "comm/core/reduce.h"
 
 enum { TILE = 512 };
@@ -87,4 +88,61 @@ void tutti__coll_act(const tutti__coll *call, const tutti__coll_memory *memory,
                from, action->count);
     else if (to != from)
         memcpy(to, from, action->count * tutti__coll_element(call, action->to.place));
+}
+
+/* ---- The common order, of memory that is all here -------------------------------------------------------------------- */
+
+enum { SUM_TILE = 256 };
+
+typedef struct summing {
+    const tutti__coll *call;
+    const void *const *src;
+    size_t at, n; /* the tile */
+} summing;
+
+/* Adds the rank's elements to the tile, or begins it with them. */
+static void take(const summing *s, tutti__coll_kind kind, int rank, void *tile)
+{
+    const tutti__coll *call = s->call;
+    const size_t element = tutti__element(call->dtype);
+    const char *from = (const char *)s->src[rank] + s->at * element;
+
+    if (tutti__coll_is_wide(call))
+        widen(call, kind, tile, (const uint16_t *)(const void *)from, s->n);
+    else if (kind == TUTTI__COLL_COPY)
+        memcpy(tile, from, s->n * element);
+    else
+        reduce(call, call->dtype, false, tile, from, s->n);
+}
+
+/* The sum of numbers i, i + d, i + 2d, ... */
+static void sum_numbers(const summing *s, int i, int d, void *tile)
+{
+    const tutti__coll *call = s->call;
+    uint64_t other[SUM_TILE]; /* elements of up to 8 bytes */
+    int pairs = tutti__pairs(call);
+
+    if (d >= tutti__pairs_numbers(call)) {
+        take(s, TUTTI__COLL_COPY, tutti__pairs_first(call, i), tile);
+        if (i < pairs)
+            take(s, TUTTI__COLL_REDUCE, 2 * i + 1, tile);
+        return;
+    }
+    sum_numbers(s, i, 2 * d, tile);
+    sum_numbers(s, i + d, 2 * d, other);
+    reduce(call, tutti__coll_is_wide(call) ? TUTTI_F32 : call->dtype, false, tile, other, s->n);
+}
+
+void tutti__coll_sum(const tutti__coll *call, size_t divisor, void *dst, const void *const *src,
+                     size_t count)
+{
+    const tutti__coll_memory memory = {.divisor = divisor};
+    uint64_t tile[SUM_TILE];
+
+    for (summing s = {call, src, 0, 0}; s.at < count; s.at += s.n) {
+        s.n = count - s.at < SUM_TILE ? count - s.at : SUM_TILE;
+        sum_numbers(&s, 0, 1, tile);
+        finish(call, &memory, (char *)dst + s.at * tutti__element(call->dtype),
+               (const char *)(const void *)tile, s.n);
+    }
 }

@@ -274,7 +274,7 @@ static const tutti__coll_algorithm *by_rules(const tutti__tuner *tuner, const tu
     return best ? best->algorithm : NULL;
 }
 
-/* The least estimate. */
+/* The least estimate. What links cost differs from run to run, and what is chosen with the size: neither may change a sum. */
 static const tutti__coll_algorithm *estimate_all(const tutti__tuner *tuner, const tutti__coll *call)
 {
     const tutti__coll_algorithm *best = NULL;
@@ -282,8 +282,9 @@ static const tutti__coll_algorithm *estimate_all(const tutti__tuner *tuner, cons
 
     for (size_t i = 0; i < tutti__coll_n_algorithms; i++) {
         const tutti__coll_algorithm *a = tutti__coll_algorithms[i];
-        uint64_t ns =
-            tutti__coll_fits(a, call) ? tutti__coll_estimate(a, call, &tuner->links) : UINT64_MAX;
+        uint64_t ns = tutti__coll_fits(a, call) && tutti__coll_keeps_order(a)
+                          ? tutti__coll_estimate(a, call, &tuner->links)
+                          : UINT64_MAX;
 
         if (ns < least) {
             least = ns;

@@ -1,7 +1,7 @@
 /* tuner.h -- which algorithm runs a call.   SPDX-License-Identifier: MIT
  *
  * In this order: what TUTTI_ALGORITHM names for the operation; a line of TUTTI_TUNER_FILE; in groups of up to TUTTI__TUNER_DIRECT ranks
- * `direct`; else the least estimate (tutti__coll_estimate) from the links, which the file gives or ranks have measured at set-up. All ranks
+ * `direct`; else, of those that sum in the common order, the least estimate (tutti__coll_estimate) from the links, which the file gives or ranks have measured at set-up. All ranks
  * have the same of each, and compute in integers, so all choose alike without a word. */
 #ifndef TUTTI_COMM_ALGORITHM_TUNER_H
 #define TUTTI_COMM_ALGORITHM_TUNER_H
