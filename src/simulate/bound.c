@@ -46,7 +46,7 @@ static double steps(double n)
     return n > 1 ? ceil(log2(n)) : 0;
 }
 
-tutti__sim_bound tutti__sim_bound_of(const tutti__links *links, const tutti__machines *m,
+tutti__sim_bound tutti__sim_bound_of(const tutti__sim_links *links, const tutti__machines *m,
                                      const tutti__coll *c)
 {
     const tutti__level_costs *core = &links->level[TUTTI__LEVEL_CORE],
@@ -61,12 +61,14 @@ tutti__sim_bound tutti__sim_bound_of(const tutti__links *links, const tutti__mac
     const double piece = (double)c->count * (double)tutti__element(c->dtype) * 1e-3;
     tutti__sim_bound b = {0};
 
-    b.latency_us = steps(l.per_host) * (core->latency_us + 2 * core->message_us) +
-                   steps(fmin(m->hosts, m->per_switch)) * (host->latency_us + 2 * host->message_us) +
-                   steps(l.switches) * (host->latency_us + up->latency_us + 2 * up->message_us);
-    b.bandwidth_us = fmax(fmax(carried.core * piece / core->gbps,
-                               carried.core * l.per_host * piece / links->memory_gbps),
-                          fmax(carried.host * piece / host->gbps, carried.below * piece / up->gbps));
+    b.latency_us =
+        steps(l.per_host) * (core->latency_us + 2 * core->message_us) +
+        steps(fmin(m->hosts, m->per_switch)) * (host->latency_us + 2 * host->message_us) +
+        steps(l.switches) * (host->latency_us + up->latency_us + 2 * up->message_us);
+    b.bandwidth_us =
+        fmax(fmax(carried.core * piece / core->gbps,
+                  carried.core * l.per_host * piece / links->memory_gbps),
+             fmax(carried.host * piece / host->gbps, carried.below * piece / up->gbps));
     b.us = b.latency_us + b.bandwidth_us;
     return b;
 }

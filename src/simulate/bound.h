@@ -13,7 +13,7 @@ typedef struct tutti__sim_bound {
     double us;           /* the sum. Reductions and copies are not in it */
 } tutti__sim_bound;
 
-tutti__sim_bound tutti__sim_bound_of(const tutti__links *links, const tutti__machines *machines,
+tutti__sim_bound tutti__sim_bound_of(const tutti__sim_links *links, const tutti__machines *machines,
                                      const tutti__coll *call);
 
 #endif

@@ -78,10 +78,11 @@ static tutti_status send(simulation *s, int rank, const tutti__coll_action *a)
     me->open++;
     me->messages++;
     m = &s->pairs.messages[i];
-    m->packet = (tutti__packet){.from = rank,
-                                .to = a->peer,
-                                .bytes = a->count * tutti__coll_element(&s->ask->call, a->from.place),
-                                .number = s->number++};
+    m->packet =
+        (tutti__sim_packet){.from = rank,
+                            .to = a->peer,
+                            .bytes = a->count * tutti__coll_element(&s->ask->call, a->from.place),
+                            .number = s->number++};
     m->count = a->count;
     m->place = pair->sent++;
     m->arrived = false;
@@ -150,7 +151,7 @@ static bool is_none(const simulation *s, const tutti__coll_action *a)
 
 static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
 {
-    const tutti__links *l = s->ask->links;
+    const tutti__sim_links *l = s->ask->links;
     simulated_rank *me = &s->ranks[rank];
     const bool adds = a->kind == TUTTI__COLL_REDUCE || a->kind == TUTTI__COLL_REDUCE_LEFT;
     const double bytes = (double)(a->count * s->element);
@@ -160,9 +161,9 @@ static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
     if (a->kind == TUTTI__COLL_RECV)
         return receive(s, rank, a);
     if (!is_none(s, a))
-        me->core_us = fmax(me->core_us, s->now) +
-                      me->slow * bytes * 1e-3 /
-                          (adds ? l->reduce_gbps : l->level[TUTTI__LEVEL_CORE].gbps);
+        me->core_us =
+            fmax(me->core_us, s->now) +
+            me->slow * bytes * 1e-3 / (adds ? l->reduce_gbps : l->level[TUTTI__LEVEL_CORE].gbps);
     return tutti__sim_data_local(s->data, rank, a);
 }
 
@@ -213,7 +214,7 @@ static tutti_status close_one(simulation *s, int rank)
 
 static tutti_status reach(simulation *s, int message)
 {
-    tutti__packet *p = &s->pairs.messages[message].packet;
+    tutti__sim_packet *p = &s->pairs.messages[message].packet;
     const bool first = p->at == 0;
     bool arrived;
     const double at = tutti__network_pass(&s->network, p, s->now, &arrived);
@@ -258,7 +259,7 @@ static tutti_status deliver(simulation *s, tutti__sim_pair *pair, int message)
 static tutti_status arrive(simulation *s, int message)
 {
     tutti__sim_pairs *p = &s->pairs;
-    const tutti__packet *packet = &p->messages[message].packet;
+    const tutti__sim_packet *packet = &p->messages[message].packet;
     tutti__sim_pair *pair = tutti__sim_pair_of(p, packet->from, packet->to);
 
     p->messages[message].next = pair->early;
@@ -291,11 +292,10 @@ static tutti_status tell(simulation *s, int rank, int culprit, double each_us)
             const int peer = (rank + (side ? m->ranks - distance : distance)) % m->ranks;
             const tutti__level level = tutti__level_between(m, rank, peer);
             const tutti__level_costs *c = s->ask->links->level;
-            const double latency =
-                level == TUTTI__LEVEL_CORE ? c[level].latency_us
-                : level == TUTTI__LEVEL_HOST
-                    ? c[level].latency_us
-                    : c[TUTTI__LEVEL_HOST].latency_us + c[level].latency_us;
+            const double latency = level == TUTTI__LEVEL_CORE ? c[level].latency_us
+                                   : level == TUTTI__LEVEL_HOST
+                                       ? c[level].latency_us
+                                       : c[TUTTI__LEVEL_HOST].latency_us + c[level].latency_us;
 
             at += each_us;
             if (s->ranks[peer].dead || s->ranks[peer].failed ||

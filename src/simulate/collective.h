@@ -26,7 +26,7 @@ typedef struct tutti__sim_slow {
 } tutti__sim_slow;
 
 typedef struct tutti__sim_call {
-    const tutti__links *links;
+    const tutti__sim_links *links;
     tutti__machines machines;
     const tutti__coll_algorithm *algorithm;
     tutti__coll call;

@@ -426,8 +426,8 @@ static void check_real(const tutti__sim_data *d, int rank, uint64_t *checked_p, 
     for (size_t p = 0; p < pieces; p++)
         for (size_t i = 0; i < c->count; i++) {
             const size_t at = (t->scatters ? (size_t)rank * c->count : 0) + i;
-            const float wanted = t->reduces ? d->sums[at % MODULUS]
-                                            : value(t->gathers ? (int)p : c->root, at);
+            const float wanted =
+                t->reduces ? d->sums[at % MODULUS] : value(t->gathers ? (int)p : c->root, at);
 
             *wrong_p += !(dst[p * c->count + i] == wanted);
         }

@@ -25,8 +25,8 @@ tutti_status tutti__sim_data_new(tutti__sim_data **data_p, tutti__sim_data_kind 
                                  uint64_t seed);
 void tutti__sim_data_free(tutti__sim_data *data);
 /* What a rank sends. *bytes_p is NULL if there is nothing to follow. Errors: MEMORY. */
-tutti_status tutti__sim_data_take(tutti__sim_data *data, int rank,
-                                  const tutti__coll_action *action, tutti__sim_bytes **bytes_p);
+tutti_status tutti__sim_data_take(tutti__sim_data *data, int rank, const tutti__coll_action *action,
+                                  tutti__sim_bytes **bytes_p);
 /* A rank receives it. Frees it. Errors: MEMORY. */
 tutti_status tutti__sim_data_put(tutti__sim_data *data, int rank, const tutti__coll_action *action,
                                  tutti__sim_bytes *bytes);

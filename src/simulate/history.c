@@ -184,6 +184,7 @@ static void disturb(tutti__history *c)
         tutti__history_trace(c, i, "%s", names[what]);
     if (what == 0 || what == 1) {
         c->off[i] |= what == 1; /* no peer is notified */
+        c->dark |= what == 1;
         a->killed = true;
         tutti__history_kill_agent(c, a);
     } else if (what == 2) {
@@ -217,8 +218,7 @@ static void begin(tutti__history *c, uint64_t seed)
     c->faults_end = c->now + tutti__history_chance(c, FAULTS_MS);
     c->fault = c->now + tutti__history_chance(c, 800);
     for (int i = 0; i < c->nodes; i++)
-        c->start[i] =
-            c->now + (i == 0 ? 0 : tutti__history_chance(c, i < c->min ? 400 : 4000));
+        c->start[i] = c->now + (i == 0 ? 0 : tutti__history_chance(c, i < c->min ? 400 : 4000));
 }
 
 static bool all_gone(const tutti__history *c)
@@ -350,8 +350,8 @@ void tutti__history_free(tutti__history *c)
 static void show_worker(const tutti__history_worker *w, int k, FILE *out)
 {
     fprintf(out, "; worker %d:%s%s%s%s generation %u step %lld", k, w->runs ? " runs" : "",
-            w->waits ? " waits" : "", w->in ? " in" : "", w->awaits ? " awaits" : "",
-            w->generation, (long long)w->step);
+            w->waits ? " waits" : "", w->in ? " in" : "", w->awaits ? " awaits" : "", w->generation,
+            (long long)w->step);
 }
 
 void tutti__history_show(const tutti__history *c, FILE *out)
@@ -364,10 +364,14 @@ void tutti__history_show(const tutti__history *c, FILE *out)
 
         if (a->process == 0)
             continue;
-        fprintf(out, "  node %d: %s, code %d, %s%s%s%s, round %d, connected to %d, id %d, list of "
-                     "%d in term %lld",
-                i, a->alive ? "alive" : a->killed ? "killed" : "ended", a->code,
-                phases[a->phase], a->elastic ? ", elastic" : "", a->ended ? ", ended" : "",
+        fprintf(out,
+                "  node %d: %s, code %d, %s%s%s%s, round %d, connected to %d, id %d, list of "
+                "%d in term %lld",
+                i,
+                a->alive    ? "alive"
+                : a->killed ? "killed"
+                            : "ended",
+                a->code, phases[a->phase], a->elastic ? ", elastic" : "", a->ended ? ", ended" : "",
                 a->stopped ? ", stopped" : "", a->number, a->main ? a->main->host : -1,
                 a->succession.id, a->succession.roster.n, (long long)a->succession.roster.term);
         if (a->hosts)

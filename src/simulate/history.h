@@ -12,7 +12,8 @@
  *   restarts   are never more than allowed
  *   ranks      of a round, and of a generation, are dense and unique
  *   once       no action is repeated: no round, generation, list or end is told twice, or after a later one
- *   newest     rank 0 of a generation has the newest state of its members; with deaths alone, the newest of all that live
+ *   newest     rank 0 of a generation has the newest state of its members; with deaths alone that peers notice, the newest of all that
+ *              live
  *   success    if the job of a node ends with 0, so does each node that was in it and was not told to end; but one that was cut off
  *              meanwhile, or lost the coordinator, and reached nobody who knows for long enough to ask, may end otherwise, and a
  *              signal to another node may end its side with 143 */

@@ -105,7 +105,8 @@ static void tell_all(tutti__history *c, tutti__history_agent *a)
 static void begin_round(tutti__history *c, tutti__history_agent *a, const tutti__history_message *m)
 {
     if (a->n_rounds > m->action.number && a->job == m->job)
-        tutti__history_broken(c, "a node begins a round twice, or an earlier one", tutti__history_node_of(c, a));
+        tutti__history_broken(c, "a node begins a round twice, or an earlier one",
+                              tutti__history_node_of(c, a));
     a->number = m->action.number;
     a->n_nodes = m->action.n_nodes;
     a->world_size = m->action.world_size;
@@ -117,7 +118,8 @@ static void begin_round(tutti__history *c, tutti__history_agent *a, const tutti_
     if (a->stopped || a->ended)
         return;
     if (a->phase != TUTTI__HISTORY_IDLE)
-        tutti__history_broken(c, "a round begins while workers of another run", tutti__history_node_of(c, a));
+        tutti__history_broken(c, "a round begins while workers of another run",
+                              tutti__history_node_of(c, a));
     a->n_rounds = a->number + 1;
     a->restarts = m->n_restarts;
     a->phase = TUTTI__HISTORY_RUNNING;
@@ -160,7 +162,8 @@ static void on_order(tutti__history *c, tutti__history_agent *a, const tutti__hi
             w->generation = o->generation;
             w->rank = o->rank;
         } else if (w->runs && o->generation == w->generation) {
-            tutti__history_broken(c, "a worker is told a generation twice", tutti__history_node_of(c, a));
+            tutti__history_broken(c, "a worker is told a generation twice",
+                                  tutti__history_node_of(c, a));
         }
         break;
     case TUTTI__ACT_REGROUP:
@@ -191,7 +194,8 @@ static void drop_main(tutti__history *c, tutti__history_agent *a)
 static void on_end(tutti__history *c, tutti__history_agent *a, const tutti__history_message *m)
 {
     if (a->ended)
-        tutti__history_broken(c, "a node is told twice that the job is over", tutti__history_node_of(c, a));
+        tutti__history_broken(c, "a node is told twice that the job is over",
+                              tutti__history_node_of(c, a));
     a->excluded = m->excluded;
     a->ended_by = a->main->host_process;
     end_agent(c, a, m->action.code);
@@ -213,7 +217,8 @@ static void on_list(tutti__history *c, tutti__history_agent *a, const tutti__his
     tutti__history_send_up(c, a, answer);
 }
 
-void tutti__history_obey(tutti__history *c, tutti__history_agent *a, const tutti__history_message *m)
+void tutti__history_obey(tutti__history *c, tutti__history_agent *a,
+                         const tutti__history_message *m)
 {
     switch (m->action.act) {
     case TUTTI__ROUND_BEGIN:
@@ -245,7 +250,8 @@ void tutti__history_obey(tutti__history *c, tutti__history_agent *a, const tutti
 
 void tutti__history_on_lost(tutti__history *c, tutti__history_agent *a, bool ended)
 {
-    tutti__history_trace(c, tutti__history_node_of(c, a), "has lost its coordinator%s", ended ? "" : ", which is silent");
+    tutti__history_trace(c, tutti__history_node_of(c, a), "has lost its coordinator%s",
+                         ended ? "" : ", which is silent");
     drop_main(c, a);
     tutti__history_hang_up(c, a->dial);
     a->dial = NULL;
@@ -331,7 +337,8 @@ void tutti__history_search(tutti__history *c, tutti__history_agent *a)
         }
 }
 
-void tutti__history_on_answer(tutti__history *c, tutti__history_agent *a, tutti__history_connection *x, tutti__history_message *m)
+void tutti__history_on_answer(tutti__history *c, tutti__history_agent *a,
+                              tutti__history_connection *x, tutti__history_message *m)
 {
     char address[16];
 

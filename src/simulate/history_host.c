@@ -8,7 +8,8 @@
 /* ---- An agent's coordinator ---------------------------------------------------------------------------------------- */
 static tutti__history_connection *connection_of(const tutti__round_node *node)
 {
-    return (tutti__history_connection *)(uintptr_t)((const char *)node - offsetof(tutti__history_connection, node));
+    return (tutti__history_connection *)(uintptr_t)((const char *)node -
+                                                    offsetof(tutti__history_connection, node));
 }
 
 static tutti__history_group *group_of(tutti__history *c, int process, int round,
@@ -52,9 +53,8 @@ static void trace_action(const tutti__history *c, const tutti__history_connectio
 {
     static const char *const names[] = {"begin",   "stop",    "end",  "refuse",   "wait",
                                         "welcome", "elastic", "list", "redirect", "worker"},
-                             *const orders[] = {"generation", "regroup", "leave", "refuse",
-                                                "kill",       "exclude", "replace", "rest",
-                                                "let go",     "fail"};
+                             *const orders[] = {"generation", "regroup", "leave", "refuse", "kill",
+                                                "exclude",    "replace", "rest",  "let go", "fail"};
 
     if (a->act != TUTTI__ROUND_WORKER)
         tutti__history_trace(c, x->host, "to %d: %s, round %d%s%s", x->agent, names[a->act],
@@ -64,8 +64,8 @@ static void trace_action(const tutti__history *c, const tutti__history_connectio
                              x->agent, a->worker->generation, a->worker->id.local_rank,
                              a->worker->rank, a->worker->size);
     else
-        tutti__history_trace(c, x->host, "to %d: worker %d: %s", x->agent,
-                             a->worker->id.local_rank, orders[a->worker->act]);
+        tutti__history_trace(c, x->host, "to %d: worker %d: %s", x->agent, a->worker->id.local_rank,
+                             orders[a->worker->act]);
 }
 
 static void act(void *context, const tutti__round_action *a)
@@ -114,19 +114,20 @@ void tutti__history_host(tutti__history *c, tutti__history_agent *a, const tutti
     a->hosts = true;
     if (!list)
         a->job = ++c->last_job;
-    tutti__rounds_init(&a->rounds, c->now,
-                       &(tutti__rounds_opts){.min = c->min,
-                                             .max = c->max,
-                                             .native = true,
-                                             .max_restarts = c->max_restarts,
-                                             .join_timeout_s = TUTTI__HISTORY_JOIN_TIMEOUT_MS * 1e-3,
-                                             .last_call_s = 0.5,
-                                             .keep_alive_s = TUTTI__HISTORY_KEEP_ALIVE_MS * 1e-3,
-                                             .settle_ms = 200,
-                                             .after = a->last_generation,
-                                             .roster = list,
-                                             .act = act,
-                                             .context = c});
+    tutti__rounds_init(
+        &a->rounds, c->now,
+        &(tutti__rounds_opts){.min = c->min,
+                              .max = c->max,
+                              .native = true,
+                              .max_restarts = c->max_restarts,
+                              .join_timeout_s = TUTTI__HISTORY_JOIN_TIMEOUT_MS * 1e-3,
+                              .last_call_s = 0.5,
+                              .keep_alive_s = TUTTI__HISTORY_KEEP_ALIVE_MS * 1e-3,
+                              .settle_ms = 200,
+                              .after = a->last_generation,
+                              .roster = list,
+                              .act = act,
+                              .context = c});
     a->main = tutti__history_connect_to(c, a, tutti__history_node_of(c, a));
 }
 
@@ -181,7 +182,8 @@ static void on_said(tutti__history *c, tutti__generations *g, tutti__worker_id i
     tutti__generations_said(g, c->now, id, &c->said);
 }
 
-void tutti__history_hear_node(tutti__history *c, tutti__history_connection *x, const tutti__history_message *m)
+void tutti__history_hear_node(tutti__history *c, tutti__history_connection *x,
+                              const tutti__history_message *m)
 {
     tutti__history_agent *h = &c->a[x->host];
     tutti__rounds *r = &h->rounds;
@@ -218,7 +220,8 @@ void tutti__history_hear_node(tutti__history *c, tutti__history_connection *x, c
         tutti__generations_resumed(g, c->now, id, m->generation, m->rank, m->version);
 }
 
-void tutti__history_answer(tutti__history *c, tutti__history_connection *x, const tutti__history_message *m)
+void tutti__history_answer(tutti__history *c, tutti__history_connection *x,
+                           const tutti__history_message *m)
 {
     const tutti__history_agent *h = &c->a[x->host];
     const tutti__roster *r = &h->succession.roster;

@@ -119,7 +119,8 @@ void tutti__history_send_up(tutti__history *c, tutti__history_agent *a, tutti__h
 }
 
 /* ---- Connections --------------------------------------------------------------------------------------------------- */
-tutti__history_connection *tutti__history_connect_to(tutti__history *c, const tutti__history_agent *a, int host)
+tutti__history_connection *tutti__history_connect_to(tutti__history *c,
+                                                     const tutti__history_agent *a, int host)
 {
     tutti__history_connection *x = c->pool;
 
@@ -146,7 +147,8 @@ tutti__history_connection *tutti__history_connect_to(tutti__history *c, const tu
     return x;
 }
 
-void tutti__history_close_host_end(tutti__history *c, tutti__history_connection *x, bool ended, const char *why)
+void tutti__history_close_host_end(tutti__history *c, tutti__history_connection *x, bool ended,
+                                   const char *why)
 {
     tutti__history_agent *h = &c->a[x->host];
 

@@ -45,7 +45,8 @@ enum {
     TUTTI__HISTORY_LOST_MS = 900, /* after which a connection's ends consider the other lost */
     TUTTI__HISTORY_DIAL_MS = 1000,
     TUTTI__HISTORY_JOIN_TIMEOUT_MS = 6000,
-    TUTTI__HISTORY_LINGER_MS = 5000, /* in which nodes that come back to a job that has ended are told so */
+    TUTTI__HISTORY_LINGER_MS =
+        5000, /* in which nodes that come back to a job that has ended are told so */
     TUTTI__HISTORY_ENDPOINT = 1, /* the port of the rendezvous, on node 0 */
     TUTTI__HISTORY_GROUPS = 256,
     TUTTI__HISTORY_CONNECTIONS = 16 * TUTTI__HISTORY_NODES,
@@ -154,8 +155,9 @@ typedef struct tutti__history_agent {
     bool whole;
     uint64_t tick_at;
     bool killed, gone, excluded;
-    uint64_t in_reach; /* how long it has reached, without a break, one that knows how the job has ended */
-    bool could_ask;    /* that was long enough once */
+    uint64_t
+        in_reach; /* how long it has reached, without a break, one that knows how the job has ended */
+    bool could_ask; /* that was long enough once */
     tutti__history_worker w[TUTTI__HISTORY_WORKERS];
 } tutti__history_agent;
 
@@ -188,9 +190,10 @@ struct tutti__history {
     int min, max, max_restarts, steps;
     bool elastic;
     tutti__history_faults kind;
-    bool calm;          /* no more faults */
-    bool ended;         /* a coordinator has ended the job */
-    bool gave_up;       /* a node has ended before */
+    bool calm;    /* no more faults */
+    bool ended;   /* a coordinator has ended the job */
+    bool gave_up; /* a node has ended before */
+    bool dark;    /* a machine has lost power */
     bool no_memory;
     const char *broken; /* an invariant that does not hold */
     char what[256];

@@ -7,14 +7,16 @@ enum {
 };
 
 /* ---- Workers ------------------------------------------------------------------------------------------------------- */
-void tutti__history_tell(tutti__history *c, tutti__history_agent *a, int i, tutti__history_message *m)
+void tutti__history_tell(tutti__history *c, tutti__history_agent *a, int i,
+                         tutti__history_message *m)
 {
     m->number = a->number;
     m->id = (tutti__worker_id){0, i, a->w[i].start};
     tutti__history_send_up(c, a, m);
 }
 
-void tutti__history_say(tutti__history *c, tutti__history_agent *a, int i, tutti__worker_message_kind what, int lost)
+void tutti__history_say(tutti__history *c, tutti__history_agent *a, int i,
+                        tutti__worker_message_kind what, int lost)
 {
     tutti__history_message *m = tutti__history_new_message(c, TUTTI__HISTORY_SAID);
     const tutti__history_worker *w = &a->w[i];
@@ -65,11 +67,10 @@ void tutti__history_end_worker(tutti__history *c, tutti__history_agent *a, int i
 
 void tutti__history_start_worker(tutti__history *c, tutti__history_agent *a, int i, int start)
 {
-    a->w[i] =
-        (tutti__history_worker){.runs = true,
-                                .start = start,
-                                .step = -1,
-                                .ready_at = c->now + 5 + tutti__history_chance(c, 40)};
+    a->w[i] = (tutti__history_worker){.runs = true,
+                                      .start = start,
+                                      .step = -1,
+                                      .ready_at = c->now + 5 + tutti__history_chance(c, 40)};
 }
 
 bool tutti__history_all_over(const tutti__history *c, const tutti__history_agent *a)
@@ -132,9 +133,9 @@ static int misses(const tutti__history *c, const tutti__history_group *g, int r)
     for (int k = 0; k < g->told; k++) {
         const int i = g->member[r].node, j = g->member[k].node;
 
-        if (tutti__history_reach(c, i, j)
-                ? is_gone(c, g, k)
-                : c->now >= c->cut_at[i][j] + TUTTI__HISTORY_SILENCE_MS && c->now >= g->formed_at + TUTTI__HISTORY_SILENCE_MS)
+        if (tutti__history_reach(c, i, j) ? is_gone(c, g, k)
+                                          : c->now >= c->cut_at[i][j] + TUTTI__HISTORY_SILENCE_MS &&
+                                                c->now >= g->formed_at + TUTTI__HISTORY_SILENCE_MS)
             return k;
     }
     return -1;
@@ -151,19 +152,19 @@ static void check_alone(tutti__history *c, const tutti__history_group *g)
     for (int i = 0; i < c->n_groups; i++) {
         const tutti__history_group *o = &c->groups[i];
 
-        if (!are_both(c) && !c->ended && o != g &&
-            o->formed &&
-            o->committed_at + 2 * TUTTI__HISTORY_STEP_MS >= c->now && o->host_process != g->host_process &&
-            c->now >= g->formed_at + SETTLED_MS && c->now >= o->formed_at + SETTLED_MS &&
+        if (!are_both(c) && !c->ended && o != g && o->formed &&
+            o->committed_at + 2 * TUTTI__HISTORY_STEP_MS >= c->now &&
+            o->host_process != g->host_process && c->now >= g->formed_at + SETTLED_MS &&
+            c->now >= o->formed_at + SETTLED_MS &&
             c->a[o->member[0].node].job == c->a[g->member[0].node].job)
             tutti__history_broken(c, "two coordinators make progress", g->member[0].node);
     }
 }
 
-/* With deaths alone all workers are in touch, and a group continues from the newest state that any of them has. */
+/* With deaths alone, which peers notice, all workers are in touch, and a group continues from the newest state that any of them has. */
 static void check_newest(tutti__history *c, const tutti__history_group *g, int64_t newest)
 {
-    for (int i = 0; i < c->nodes && c->kind == TUTTI__HISTORY_DEATHS; i++) {
+    for (int i = 0; i < c->nodes && c->kind == TUTTI__HISTORY_DEATHS && !c->dark; i++) {
         const tutti__history_agent *a = &c->a[i];
 
         for (int k = 0; k < c->local && a->alive && a->number == g->round; k++)
@@ -269,11 +270,13 @@ static bool is_whole(const tutti__history *c, const tutti__history_agent *a)
     for (int i = 0; i < c->nodes; i++) {
         const tutti__history_agent *b = &c->a[i];
 
-        if (!b->alive || b->phase != TUTTI__HISTORY_RUNNING || b->number != a->number || b->job != a->job)
+        if (!b->alive || b->phase != TUTTI__HISTORY_RUNNING || b->number != a->number ||
+            b->job != a->job)
             continue;
         for (int k = 0; k < i; k++)
-            if (c->a[k].alive && c->a[k].phase == TUTTI__HISTORY_RUNNING && c->a[k].number == a->number &&
-                c->a[k].job == a->job && !tutti__history_reach(c, i, k))
+            if (c->a[k].alive && c->a[k].phase == TUTTI__HISTORY_RUNNING &&
+                c->a[k].number == a->number && c->a[k].job == a->job &&
+                !tutti__history_reach(c, i, k))
                 return false;
         n++;
         first |= 1 << b->group_rank;
@@ -311,7 +314,6 @@ void tutti__history_workers_due(tutti__history *c, const tutti__history_agent *a
         if (a->w[i].runs && a->w[i].ready_at > 0)
             tutti__history_due(c, a->w[i].ready_at);
     if (!a->elastic && a->since_work > 0)
-        tutti__history_due(c, a->whole
-                                  ? a->since_work + (uint64_t)c->steps * TUTTI__HISTORY_STEP_MS
-                                  : a->whole_at + TUTTI__HISTORY_SILENCE_MS);
+        tutti__history_due(c, a->whole ? a->since_work + (uint64_t)c->steps * TUTTI__HISTORY_STEP_MS
+                                       : a->whole_at + TUTTI__HISTORY_SILENCE_MS);
 }

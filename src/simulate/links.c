@@ -14,10 +14,10 @@ const char *const tutti__level_names[TUTTI__LEVELS] = {"core", "host", "switch"}
 typedef struct link_key {
     const char *path;
     double least, most, value; /* value: the default */
-    size_t offset;             /* in tutti__links */
+    size_t offset;             /* in tutti__sim_links */
 } link_key;
 
-#define AT(member) offsetof(tutti__links, member)
+#define AT(member) offsetof(tutti__sim_links, member)
 /* Sockets over an Ethernet of 100 Gbit/s, and cores that share some eight channels of memory. */
 static const link_key keys[] = {
     {"core.latency_us", 0, 1e9, 0.3, AT(level[TUTTI__LEVEL_CORE].latency_us)},
@@ -36,18 +36,18 @@ static const link_key keys[] = {
     {"switch.hosts", 1, 1e6, 32, AT(hosts_per_switch)},
 };
 
-static double *place(tutti__links *links, const link_key *key)
+static double *place(tutti__sim_links *links, const link_key *key)
 {
     return (double *)(void *)((char *)links + key->offset);
 }
 
-void tutti__links_default(tutti__links *links)
+void tutti__sim_links_default(tutti__sim_links *links)
 {
     for (size_t i = 0; i < TUTTI__COUNT_OF(keys); i++)
         *place(links, &keys[i]) = keys[i].value;
 }
 
-static tutti_status set(tutti__links *links, const char *file, const char *path,
+static tutti_status set(tutti__sim_links *links, const char *file, const char *path,
                         const json_t *value)
 {
     const char *names[TUTTI__COUNT_OF(keys)];
@@ -73,7 +73,7 @@ static tutti_status set(tutti__links *links, const char *file, const char *path,
                        tutti__choice_text(path, names, TUTTI__COUNT_OF(names), text, sizeof text));
 }
 
-static tutti_status set_level(tutti__links *links, const char *file, const char *name,
+static tutti_status set_level(tutti__sim_links *links, const char *file, const char *name,
                               json_t *level)
 {
     const char *key;
@@ -91,7 +91,7 @@ static tutti_status set_level(tutti__links *links, const char *file, const char 
     return TUTTI_OK;
 }
 
-tutti_status tutti__links_read(tutti__links *links, const char *path)
+tutti_status tutti__sim_links_read(tutti__sim_links *links, const char *path)
 {
     tutti_status status = TUTTI_OK;
     json_error_t error;
@@ -119,7 +119,7 @@ tutti_status tutti__links_read(tutti__links *links, const char *path)
 
 /* ---- Places -------------------------------------------------------------------------------------------------------- */
 
-tutti__machines tutti__machines_of(const tutti__links *links, int ranks, int hosts)
+tutti__machines tutti__machines_of(const tutti__sim_links *links, int ranks, int hosts)
 {
     const int per_host = (ranks + hosts - 1) / hosts,
               per_switch = links->hosts_per_switch < hosts ? (int)links->hosts_per_switch : hosts;
@@ -136,7 +136,7 @@ tutti__level tutti__level_between(const tutti__machines *m, int rank, int other)
 {
     const int a = tutti__host_of(m, rank), b = tutti__host_of(m, other);
 
-    return a == b                                     ? TUTTI__LEVEL_CORE
+    return a == b                                   ? TUTTI__LEVEL_CORE
            : a / m->per_switch == b / m->per_switch ? TUTTI__LEVEL_HOST
                                                     : TUTTI__LEVEL_SWITCH;
 }

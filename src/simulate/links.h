@@ -18,26 +18,27 @@ typedef enum tutti__level {
 
 typedef struct tutti__level_costs {
     double latency_us; /* from end to end; SWITCH: in addition to HOST's */
-    double gbps;       /* 1e9 bytes a second: of a core that copies; of a host's link; of a switch's link to the others */
+    double
+        gbps; /* 1e9 bytes a second: of a core that copies; of a host's link; of a switch's link to the others */
     double message_us; /* of a core, for each message that it sends or receives */
 } tutti__level_costs;
 
-typedef struct tutti__links {
+typedef struct tutti__sim_links {
     tutti__level_costs level[TUTTI__LEVELS];
     double memory_gbps;      /* of all cores of a host together */
     double reduce_gbps;      /* of a core: bytes of each source that it combines with another */
     double retransmit_us;    /* until a lost message is sent again */
     double heartbeat_us;     /* after which a silent host is considered lost */
     double hosts_per_switch; /* a whole number */
-} tutti__links;
+} tutti__sim_links;
 
 /* The names of levels in results, and in files. */
 extern const char *const tutti__level_names[TUTTI__LEVELS];
 
 /* Those that are assumed without a file: `tutti simulate --help` states them. */
-void tutti__links_default(tutti__links *links);
+void tutti__sim_links_default(tutti__sim_links *links);
 /* Replaces what the file, a JSON object, gives. Errors: ARG for an unknown key, or a value out of its range; IO, NOT_FOUND. */
-tutti_status tutti__links_read(tutti__links *links, const char *path);
+tutti_status tutti__sim_links_read(tutti__sim_links *links, const char *path);
 
 /* Ranks on hosts, equally many on each but for the last, which may have fewer. */
 typedef struct tutti__machines {
@@ -45,7 +46,7 @@ typedef struct tutti__machines {
     int per_host, per_switch; /* ranks of a host, hosts of a switch, at most */
 } tutti__machines;
 
-tutti__machines tutti__machines_of(const tutti__links *links, int ranks, int hosts);
+tutti__machines tutti__machines_of(const tutti__sim_links *links, int ranks, int hosts);
 static inline int tutti__host_of(const tutti__machines *m, int rank)
 {
     return rank / m->per_host;

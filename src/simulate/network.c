@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-tutti_status tutti__network_new(tutti__network *n, const tutti__links *links,
+tutti_status tutti__network_new(tutti__network *n, const tutti__sim_links *links,
                                 const tutti__machines *m, const tutti__disturbance *disturbance)
 {
     const size_t ranks = (size_t)m->ranks, hosts = (size_t)m->hosts, switches = (size_t)m->switches;
-    tutti__link *all = tutti__alloc((ranks + 3 * hosts + 2 * switches) * sizeof *all);
+    tutti__sim_link *all = tutti__alloc((ranks + 3 * hosts + 2 * switches) * sizeof *all);
 
     memset(n, 0, sizeof *n);
     if (!all)
@@ -36,7 +36,8 @@ void tutti__network_free(tutti__network *n)
 
 /* ---- Chance and cuts ----------------------------------------------------------------------------------------------- */
 
-bool tutti__network_is_cut(const tutti__network *n, int rank, int other, double now, double *until_p)
+bool tutti__network_is_cut(const tutti__network *n, int rank, int other, double now,
+                           double *until_p)
 {
     const int a = tutti__host_of(&n->machines, rank), b = tutti__host_of(&n->machines, other);
 
@@ -51,7 +52,7 @@ bool tutti__network_is_cut(const tutti__network *n, int rank, int other, double 
 }
 
 /* What a message waits because of what is not the links' load: jitter, losses, and cuts, during which it is sent in vain. */
-static double delay(tutti__network *n, const tutti__packet *p, double now)
+static double delay(tutti__network *n, const tutti__sim_packet *p, double now)
 {
     const tutti__disturbance *d = n->disturbance;
     const bool far = tutti__level_between(&n->machines, p->from, p->to) != TUTTI__LEVEL_CORE;
@@ -73,14 +74,14 @@ static double delay(tutti__network *n, const tutti__packet *p, double now)
 
 /* ---- A message ------------------------------------------------------------------------------------------------------- */
 
-static void add(tutti__packet *p, tutti__link *link, double gbps, double latency_us)
+static void add(tutti__sim_packet *p, tutti__sim_link *link, double gbps, double latency_us)
 {
     p->path[p->n_path] = link;
     p->gbps[p->n_path] = gbps;
     p->latency_us[p->n_path++] = latency_us;
 }
 
-double tutti__network_begin(tutti__network *n, tutti__packet *p, double now)
+double tutti__network_begin(tutti__network *n, tutti__sim_packet *p, double now)
 {
     const tutti__machines *m = &n->machines;
     const tutti__level_costs *costs = n->links->level;
@@ -111,9 +112,9 @@ double tutti__network_begin(tutti__network *n, tutti__packet *p, double now)
     return now + delay(n, p, now) + p->latency_us[0];
 }
 
-double tutti__network_pass(tutti__network *n, tutti__packet *p, double now, bool *arrived_p)
+double tutti__network_pass(tutti__network *n, tutti__sim_packet *p, double now, bool *arrived_p)
 {
-    tutti__link *link = p->path[p->at];
+    tutti__sim_link *link = p->path[p->at];
     const double begin = link->free_us > now ? link->free_us : now,
                  carried = (double)p->bytes * 1e-3 / p->gbps[p->at];
 
@@ -133,7 +134,7 @@ double tutti__network_pass(tutti__network *n, tutti__packet *p, double now, bool
 
 /* ---- What was carried -------------------------------------------------------------------------------------------------- */
 
-static void sum(tutti__level_use *use, const tutti__link *links, int n)
+static void sum(tutti__level_use *use, const tutti__sim_link *links, int n)
 {
     for (int i = 0; i < n; i++) {
         use->carried += links[i].bytes;

@@ -8,7 +8,7 @@
 
 /* A message under way, or there and not yet received. */
 typedef struct tutti__sim_message {
-    tutti__packet packet;
+    tutti__sim_packet packet;
     size_t count;
     tutti__sim_bytes *bytes;
     uint32_t place; /* among the messages of its pair */

@@ -16,7 +16,7 @@ typedef struct job {
     tutti__roster list;
     tutti__round_node node[NODES];
     uint64_t now;
-    char did[1024]; /* actions about nodes: "list 2, rank 0 of 2: 1," */
+    char did[1024]; /* "list 2: 3 in term 1.4,rank 0 of 2: 1," */
 } job;
 
 static int id_of(const job *j, const tutti__round_node *n)
@@ -30,7 +30,8 @@ static void act(void *context, const tutti__round_action *a)
     const size_t n = strlen(j->did);
 
     if (a->act == TUTTI__ROUND_LIST)
-        snprintf(j->did + n, sizeof j->did - n, "list %d,", id_of(j, a->node));
+        snprintf(j->did + n, sizeof j->did - n, "list %d: %d in term %d.%d,", id_of(j, a->node),
+                 j->r.roster.n, (int)j->r.roster.term, (int)j->r.roster.version);
     if (a->act == TUTTI__ROUND_WORKER && a->worker->act == TUTTI__ACT_GENERATION)
         snprintf(j->did + n, sizeof j->did - n, "rank %d of %d: %d,", a->worker->rank,
                  a->worker->size, id_of(j, a->node));
@@ -138,7 +139,7 @@ static void nothing_begins_with_the_workers_of_a_lost_node(void **state)
     j.now = j.r.until;
     tutti__rounds_lost(&j.r, j.now, &j.node[3], true, "the connection was lost");
     tick(&j);
-    did(&j, "rank 0 of 2: 1,rank 1 of 2: 2,list 2,");
+    did(&j, "list 1: 4 in term 2.0,rank 0 of 2: 1,rank 1 of 2: 2,list 2: 2 in term 2.1,");
     tutti__rounds_free(&j.r);
 }
 
@@ -172,7 +173,7 @@ static void a_node_that_comes_back_lacks_the_list_until_it_has_it(void **state)
     tutti__roster_copy(&old, &j.r.roster);
     before = old.version;
     silent(&j, 3);
-    did(&j, "list 2,");
+    did(&j, "list 2: 2 in term 2.2,");
     silent(&j, 2);
     assert_true(j.r.paused);
     come(&j, 2, &old);
@@ -191,9 +192,25 @@ static void the_coordinators_node_gets_a_list_last(void **state)
     (void)state;
     begin_complete(&j, 3);
     silent(&j, 3);
-    did(&j, "list 2,");
+    did(&j, "list 2: 2 in term 2.2,");
     acked(&j, 2);
-    did(&j, "list 1,");
+    did(&j, "list 1: 2 in term 2.2,");
+    tutti__rounds_free(&j.r);
+}
+
+/* Seed 22922: a coordinator gave up its role before its list was known to the others, and an earlier one, of the term before, took its node back. */
+static void the_coordinators_node_knows_its_term_at_once(void **state)
+{
+    job j;
+
+    (void)state;
+    begin(&j, 3);
+    come(&j, 1, &j.list);
+    come(&j, 2, &j.list);
+    did(&j, "");
+    j.now = j.r.until;
+    tick(&j);
+    did(&j, "list 1: 3 in term 2.0,rank 0 of 2: 1,rank 1 of 2: 2,list 2: 2 in term 2.1,");
     tutti__rounds_free(&j.r);
 }
 
@@ -222,6 +239,7 @@ int main(void)
         cmocka_unit_test(too_few_pause_when_a_node_is_excluded),
         cmocka_unit_test(a_node_that_comes_back_lacks_the_list_until_it_has_it),
         cmocka_unit_test(the_coordinators_node_gets_a_list_last),
+        cmocka_unit_test(the_coordinators_node_knows_its_term_at_once),
         cmocka_unit_test(a_list_is_newer_than_what_nodes_came_with),
     };
 

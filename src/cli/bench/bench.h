@@ -36,10 +36,10 @@ typedef struct tutti__bench {
     tutti_redop redop;
     const char *dtype_name, *redop_name; /* as in the table; redop "none" if there is none */
     tutti_backend backend;
-    bool group_memory;                 /* buffers from tutti_group_alloc */
-    int root;                          /* if the collective has one */
-    int64_t in_flight;                 /* asynchronous calls in flight; 0: synchronous calls */
-    int64_t iterations, warmup;        /* iterations 0: chosen by size and time */
+    bool group_memory;          /* buffers from tutti_group_alloc */
+    int root;                   /* if the collective has one */
+    int64_t in_flight;          /* asynchronous calls in flight; 0: synchronous calls */
+    int64_t iterations, warmup; /* iterations 0: chosen by size and time */
     tutti__sizes sizes;
     tutti__bench_data data; /* of the loader, which of the above uses only `run` and `backend` */
     tutti__train_config config; /* of steps, which also use `iterations` and `warmup` */

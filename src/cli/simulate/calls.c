@@ -11,7 +11,7 @@
 
 enum {
     REAL_BYTES = 256 << 20, /* of all ranks' data: what is computed really, unless told */
-    MOST_STEPS = 200000000  /* ranks times rounds or messages of a call that --algorithm all tries */
+    MOST_STEPS = 200000000 /* ranks times rounds or messages of a call that --algorithm all tries */
 };
 
 /* A call with all that is printed of it. */
@@ -52,7 +52,7 @@ static int levels_of(const tutti__machines *m, tutti__level levels[TUTTI__LEVELS
 }
 
 /* The costs as the algorithms' own estimate takes them: of a host's link, each of its ranks has a share. */
-static tutti__coll_links coll_links(const tutti__links *l, const tutti__machines *m)
+static tutti__coll_links coll_links(const tutti__sim_links *l, const tutti__machines *m)
 {
     const tutti__level_costs *host = &l->level[TUTTI__LEVEL_HOST];
     tutti__coll_links to = {.reduce_ps = (uint64_t)(1000 / l->reduce_gbps)};
@@ -66,9 +66,9 @@ static tutti__coll_links coll_links(const tutti__links *l, const tutti__machines
         to.level[i] = (tutti__coll_link){
             .latency_ns = (uint64_t)(1000 * (c->latency_us + (far ? host->latency_us : 0))),
             .message_ns = (uint64_t)(1000 * c->message_us),
-            .byte_ps = (uint64_t)(levels[i] == TUTTI__LEVEL_CORE
-                                      ? 1000 / c->gbps
-                                      : 1000 * m->per_host / host->gbps)};
+            .byte_ps =
+                (uint64_t)(levels[i] == TUTTI__LEVEL_CORE ? 1000 / c->gbps
+                                                          : 1000 * m->per_host / host->gbps)};
     }
     return to;
 }
@@ -230,24 +230,23 @@ static json_t *json_row(const row *r)
 {
     const tutti__sim_result *s = &r->result;
     json_t *root = json_pack(
-        "{ss ss ss si si si sI sI sf sf sf sf sf sI sI sf sI sI sI sI}", "status", status_of(r), "op",
-        tutti__op_name(r->ask->op), "algorithm", r->call.algorithm->name, "ranks",
+        "{ss ss ss si si si sI sI sf sf sf sf sf sI sI sf sI sI sI sI}", "status", status_of(r),
+        "op", tutti__op_name(r->ask->op), "algorithm", r->call.algorithm->name, "ranks",
         r->call.machines.ranks, "hosts", r->call.machines.hosts, "switches",
-        r->call.machines.switches, "bytes", (json_int_t)r->bytes, "seed",
-        (json_int_t)r->ask->seed, "time_us", s->us, "bound_us", r->bound.us, "bound_latency_us",
-        r->bound.latency_us, "bound_bandwidth_us", r->bound.bandwidth_us, "ratio", ratio(r),
-        "messages", (json_int_t)s->messages, "messages_max", (json_int_t)s->most_messages,
-        "messages_mean", mean(r), "lost", (json_int_t)s->lost, "scratch_max",
-        (json_int_t)s->most_memory, "checked", (json_int_t)s->checked, "wrong",
-        (json_int_t)s->wrong);
+        r->call.machines.switches, "bytes", (json_int_t)r->bytes, "seed", (json_int_t)r->ask->seed,
+        "time_us", s->us, "bound_us", r->bound.us, "bound_latency_us", r->bound.latency_us,
+        "bound_bandwidth_us", r->bound.bandwidth_us, "ratio", ratio(r), "messages",
+        (json_int_t)s->messages, "messages_max", (json_int_t)s->most_messages, "messages_mean",
+        mean(r), "lost", (json_int_t)s->lost, "scratch_max", (json_int_t)s->most_memory, "checked",
+        (json_int_t)s->checked, "wrong", (json_int_t)s->wrong);
 
     return tutti__json_complete(
-        root, !root || json_object_set_new(root, "data", json_string(data_of(r))) ||
-                  json_object_set_new(root, "culprit",
-                                      s->failed ? json_integer(s->culprit) : json_null()) ||
-                  json_object_set_new(root, "seen_us",
-                                      s->failed ? json_real(s->seen_us) : json_null()) ||
-                  json_object_set_new(root, "levels", json_levels(r)));
+        root,
+        !root || json_object_set_new(root, "data", json_string(data_of(r))) ||
+            json_object_set_new(root, "culprit",
+                                s->failed ? json_integer(s->culprit) : json_null()) ||
+            json_object_set_new(root, "seen_us", s->failed ? json_real(s->seen_us) : json_null()) ||
+            json_object_set_new(root, "levels", json_levels(r)));
 }
 
 /* ---- A call, and all ------------------------------------------------------------------------------------------------------- */
@@ -365,9 +364,8 @@ static tutti_status run_sizes(table *t, int ranks, row *r)
 
 tutti_status tutti__simulate_calls_run(const tutti__simulate_calls *ask, uint64_t *wrong_p)
 {
-    table t = {.ask = ask,
-               .out = tutti__simulate_out(ask->json),
-               .rows = ask->json ? json_array() : NULL};
+    table t = {
+        .ask = ask, .out = tutti__simulate_out(ask->json), .rows = ask->json ? json_array() : NULL};
     row last = {.ask = ask};
     tutti_status status = TUTTI_OK;
 

@@ -36,10 +36,11 @@ static tutti_status run(const tutti__simulate_histories *ask, totals *t)
             t->first = ask->seed + i;
         if (t->broken > SHOWN)
             continue;
-        fprintf(out, "seed %llu: %s\n  tutti simulate --histories 1 --seed %llu --nodes %d --workers %d "
-               "--verbose\n",
-               (unsigned long long)(ask->seed + i), result.broken,
-               (unsigned long long)(ask->seed + i), ask->nodes, ask->workers);
+        fprintf(out,
+                "seed %llu: %s\n  tutti simulate --histories 1 --seed %llu --nodes %d --workers %d "
+                "--verbose\n",
+                (unsigned long long)(ask->seed + i), result.broken,
+                (unsigned long long)(ask->seed + i), ask->nodes, ask->workers);
         tutti__history_show(history, out);
     }
     t->seconds = tutti__cpu_seconds() - begun;
@@ -75,9 +76,9 @@ tutti_status tutti__simulate_histories_run(const tutti__simulate_histories *ask,
         TUTTI_TRY(write_json(ask, &t));
     fprintf(tutti__simulate_out(ask->json),
             "result: histories=%llu seed=%llu nodes=%d workers=%d broken=%llu virtual_s=%.1f "
-           "messages=%llu cpu_s=%.2f\n",
-           (unsigned long long)ask->n, (unsigned long long)ask->seed, ask->nodes, ask->workers,
-           (unsigned long long)t.broken, (double)t.virtual_ms * 1e-3,
-           (unsigned long long)t.messages, t.seconds);
+            "messages=%llu cpu_s=%.2f\n",
+            (unsigned long long)ask->n, (unsigned long long)ask->seed, ask->nodes, ask->workers,
+            (unsigned long long)t.broken, (double)t.virtual_ms * 1e-3,
+            (unsigned long long)t.messages, t.seconds);
     return TUTTI_OK;
 }

@@ -14,7 +14,8 @@
 #include <string.h>
 
 static const char HELP[] =
-    "A collective of many ranks in virtual time, by the algorithms that Tutti runs, on machines that "
+    "A collective of many ranks in virtual time, by the algorithms that Tutti runs, on machines "
+    "that "
     "need not exist;\n"
     "or random histories of a job, by the machines that decide about its nodes. One process, no "
     "threads; the same\n"
@@ -31,11 +32,14 @@ static const char HELP[] =
     "  --ranks LIST             ranks of a call, up to 16384; a row for each, size and algorithm\n"
     "  --hosts H                on so many hosts, equally many on each but for the last\n"
     "  --ranks-per-host N       instead (default 8)\n"
-    "  --links FILE             what messages cost, as a JSON object; without it, or what it leaves "
+    "  --links FILE             what messages cost, as a JSON object; without it, or what it "
+    "leaves "
     "out:\n"
-    "        {\"core\": {\"latency_us\": 0.3, \"gbps\": 10, \"message_us\": 0.2, \"memory_gbps\": 160, "
+    "        {\"core\": {\"latency_us\": 0.3, \"gbps\": 10, \"message_us\": 0.2, \"memory_gbps\": "
+    "160, "
     "\"reduce_gbps\": 10},\n"
-    "         \"host\": {\"latency_us\": 10, \"gbps\": 12.5, \"message_us\": 2, \"retransmit_us\": 200000, "
+    "         \"host\": {\"latency_us\": 10, \"gbps\": 12.5, \"message_us\": 2, \"retransmit_us\": "
+    "200000, "
     "\"heartbeat_us\": 5e6},\n"
     "         \"switch\": {\"latency_us\": 1, \"gbps\": 400, \"message_us\": 2, \"hosts\": 32}}\n"
     "                           core: between ranks of a host; host: between hosts of a switch, "
@@ -58,26 +62,31 @@ static const char HELP[] =
     "                           place; none; auto (default): real up to 256 MiB in all\n"
     "  --seed S                 of all that is random (default 1)\n"
     "  --jitter US              the mean of what is added to a message's latency (default 0)\n"
-    "  --loss P                 the probability that a message between hosts is sent again (default "
+    "  --loss P                 the probability that a message between hosts is sent again "
+    "(default "
     "0)\n"
-    "  --slow RANK:FACTOR,...   the rank's core takes FACTOR times as long; any: a rank by the seed\n"
+    "  --slow RANK:FACTOR,...   the rank's core takes FACTOR times as long; any: a rank by the "
+    "seed\n"
     "  --kill RANK@TIME,...     the rank dies: at 100us, 2ms, 0.5s\n"
     "  --partition HOSTS@TIME+DURATION,...\n"
-    "                           these hosts (4, 4-7 or any) are cut from the others; without +, for "
+    "                           these hosts (4, 4-7 or any) are cut from the others; without +, "
+    "for "
     "good\n"
     "  --histories N            random histories of a job on several nodes: nodes, workers and "
     "coordinators that come\n"
     "                           and die, networks that are cut, slow and mended; the rules of "
     "elastic jobs are checked\n"
     "                           after each event. Seeds --seed, --seed + 1, ...\n"
-    "  --nodes N, --workers N   of a history: nodes, 2 to 16 (default 5), and workers of each, 1 to "
+    "  --nodes N, --workers N   of a history: nodes, 2 to 16 (default 5), and workers of each, 1 "
+    "to "
     "8 (default 2)\n"
     "  --verbose                print the events\n"
     "  --json FILE              also write the results to FILE; -: to standard output, the table "
     "to standard error\n"
     "  -h, --help               this text\n"
     "\n"
-    "The last line is the result, of several rows the last: \"result: \" and NAME=VALUE with spaces "
+    "The last line is the result, of several rows the last: \"result: \" and NAME=VALUE with "
+    "spaces "
     "between: status (ok,\n"
     "peer_lost, wrong), time_us, bound_us, ratio, messages_max, core_bytes, host_busiest, wrong, "
     "...; of histories:\n"
@@ -135,10 +144,9 @@ typedef enum flag_id {
 } flag_id;
 
 static const char *const flag_names[N_FLAGS] = {
-    "--ranks", "--hosts", "--ranks-per-host", "--links",     "--op",        "--size",
-    "--root",  "--algorithm", "--chunk",      "--data",      "--jitter",    "--loss",
-    "--slow",  "--kill",  "--partition",      "--histories", "--nodes",     "--workers",
-    "--seed",  "--verbose", "--json"};
+    "--ranks",     "--hosts",     "--ranks-per-host", "--links",   "--op",   "--size",    "--root",
+    "--algorithm", "--chunk",     "--data",           "--jitter",  "--loss", "--slow",    "--kill",
+    "--partition", "--histories", "--nodes",          "--workers", "--seed", "--verbose", "--json"};
 
 typedef struct line {
     const char *of[N_FLAGS]; /* NULL: not given */
@@ -157,7 +165,7 @@ static tutti_status read_texts(line *l, int argc, char **argv)
                                        flag_names, N_FLAGS);
         if (id == VERBOSE && strchr(arg, '='))
             return tutti__fail_value("--verbose", strchr(arg, '=') + 1);
-        l->of[id] = id == VERBOSE       ? ""
+        l->of[id] = id == VERBOSE      ? ""
                     : strchr(arg, '=') ? strchr(arg, '=') + 1
                     : i + 1 < argc     ? argv[++i]
                                        : NULL;
@@ -215,9 +223,9 @@ static tutti_status read_ranks(const char *text, tutti__simulate_calls *c)
 static tutti_status read_op(const line *l, tutti__simulate_calls *c)
 {
     static const tutti__op_kind kinds[] = {
-        TUTTI__OP_ALL_REDUCE, TUTTI__OP_REDUCE, TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_BROADCAST,
-        TUTTI__OP_SCATTER,    TUTTI__OP_GATHER, TUTTI__OP_ALL_GATHER,     TUTTI__OP_ALL_TO_ALL,
-        TUTTI__OP_BARRIER};
+        TUTTI__OP_ALL_REDUCE, TUTTI__OP_REDUCE,     TUTTI__OP_REDUCE_SCATTER,
+        TUTTI__OP_BROADCAST,  TUTTI__OP_SCATTER,    TUTTI__OP_GATHER,
+        TUTTI__OP_ALL_GATHER, TUTTI__OP_ALL_TO_ALL, TUTTI__OP_BARRIER};
     const char *names[TUTTI__COUNT_OF(kinds)], *text = l->of[OP] ? l->of[OP] : "all_reduce";
     const tutti__op_traits *t;
     size_t k = TUTTI__COUNT_OF(kinds);
@@ -293,9 +301,9 @@ static tutti_status read_calls(const line *l, tutti__simulate_calls *c)
     TUTTI_TRY(read_data(l, c));
     TUTTI_TRY(read_real(l, JITTER, 1e9, &c->jitter_us));
     TUTTI_TRY(read_real(l, LOSS, 0.9, &c->loss));
-    tutti__links_default(&c->links);
+    tutti__sim_links_default(&c->links);
     if (l->of[LINKS])
-        TUTTI_TRY(tutti__links_read(&c->links, l->of[LINKS]));
+        TUTTI_TRY(tutti__sim_links_read(&c->links, l->of[LINKS]));
     c->hosts = (int)hosts;
     c->per_host = (int)per_host;
     c->root = (int)root;
@@ -315,10 +323,8 @@ static tutti_status read_histories(const line *l, tutti__simulate_histories *h)
     TUTTI_TRY(read_whole(l, SEED, 0, INT64_MAX / 2, &seed));
     TUTTI_TRY(read_whole(l, NODES, 2, TUTTI__HISTORY_NODES, &nodes));
     TUTTI_TRY(read_whole(l, WORKERS, 1, TUTTI__HISTORY_WORKERS, &workers));
-    *h = (tutti__simulate_histories){.n = (uint64_t)n,
-                                     .seed = (uint64_t)seed,
-                                     .nodes = (int)nodes,
-                                     .workers = (int)workers};
+    *h = (tutti__simulate_histories){
+        .n = (uint64_t)n, .seed = (uint64_t)seed, .nodes = (int)nodes, .workers = (int)workers};
     return TUTTI_OK;
 }
 

@@ -14,7 +14,7 @@ typedef struct tutti__simulate_calls {
     int ranks[TUTTI__SIMULATE_LIST];
     int n_ranks;
     int hosts, per_host; /* 0: not given */
-    tutti__links links;
+    tutti__sim_links links;
     tutti__op_kind op;
     tutti__sizes sizes;
     int64_t chunk; /* bytes */

@@ -12,7 +12,10 @@
  * Needs as many ranks on each host. */
 #include "comm/algorithm/rounds.h"
 
-enum { PARTS = 24 /* at most */, SMALL = 8 << 10 /* bytes of a piece, which all ranks of a place then send whole */ };
+enum {
+    PARTS = 48 /* at most */,
+    SMALL = 8 << 10 /* bytes of a piece, which all ranks of a place then send whole */
+};
 
 extern const tutti__coll_algorithm tutti__coll_all_reduce_recursive_doubling,
     tutti__coll_all_reduce_rabenseifner, tutti__coll_all_reduce_ring;

@@ -107,6 +107,16 @@ static void confirm(tutti__rounds *r)
     r->recount = true;
 }
 
+/* The node of this coordinator knows of the term from its beginning, with the list that it succeeded by: should it give up its role, a coordinator
+ * of an earlier term does not take it back, and it does not continue with fewer than that list asks for. */
+static void tell_term(tutti__rounds *r)
+{
+    tutti__round_node *n = local_node(r);
+
+    if (n)
+        tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_LIST, .node = n});
+}
+
 static void go_on(tutti__rounds *r)
 {
     double silent_s =
@@ -122,6 +132,7 @@ static void go_on(tutti__rounds *r)
         r->roster.term++;
         r->roster.version = r->least_version = 0;
         r->list_changed = true;
+        tell_term(r);
         tell_succession(r);
     } else {
         tutti__round_say(r, "%d of %d nodes are back: the job continues", count_here(r),
