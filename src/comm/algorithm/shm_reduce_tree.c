@@ -10,8 +10,10 @@
 #include <string.h>
 
 enum {
-    WITH_CALL = 2 << 10,   /* of a rank's data, at most */
-    MOST_BYTES = 32 << 10, /* of the result */
+    WITH_CALL = 2 << 10, /* of a rank's data, at most */
+    /* Of the result, if ranks share cores; else of what all give, since their cores could each reduce a share. */
+    MOST_BYTES = 32 << 10,
+    TOGETHER = 64 << 10,
 };
 
 typedef struct by_last {
@@ -42,9 +44,11 @@ static by_last by_last_of(tutti__shm *shm, const tutti__operation *op)
 /* Depends only on what is equal on all ranks. */
 bool tutti__shm_reduces_by_tree(const tutti__shm *shm, const tutti__operation *op)
 {
-    size_t most = shm->block->chunk_bytes < MOST_BYTES ? shm->block->chunk_bytes : MOST_BYTES,
-           pieces = tutti__op_traits_of(op)->scatters ? (size_t)shm->comm->size : 1;
+    size_t n = (size_t)shm->comm->size, pieces = tutti__op_traits_of(op)->scatters ? n : 1,
+           most = shm->crowded ? MOST_BYTES : TOGETHER / n;
 
+    if (most > shm->block->chunk_bytes)
+        most = shm->block->chunk_bytes;
     return shm->fan > 0 && tutti__op_traits_of(op)->reduces && !tutti__op_is_empty(op) &&
            op->signature.count <= most && tutti__signature_bytes(&op->signature) * pieces <= most;
 }

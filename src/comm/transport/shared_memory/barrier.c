@@ -206,12 +206,16 @@ static tutti_status wait_for_all(tutti__shm *shm, const tutti__operation *op, po
 
 void tutti__shm_barrier_open(tutti__shm *shm)
 {
-    bool crowded = shm->comm->size > tutti__cores();
+    tutti__shm_set_patience(shm, shm->comm->size > tutti__cores());
+}
+
+void tutti__shm_set_patience(tutti__shm *shm, bool crowded)
+{
     int spin = shm->comm->tuning.spin;
 
     /* Many ranks on few cores would come back from yielding often before the last has had its turn: each takes a core from
      * those that are still on their way. */
-    shm->yields = spin > 0 ? spin : spin < 0 || (shm->fan && crowded) ? 0 : YIELDS;
+    shm->yields = spin > 0 ? spin : spin < 0 || shm->crowded ? 0 : YIELDS;
     shm->looks = crowded ? 0 : LOOKS;
 }
 
@@ -253,7 +257,10 @@ static tutti_status enter_by_tree(tutti__shm *shm, const tutti__operation *op, b
     const point next = {offsetof(tutti__shm_slot, arrived), ++shm->barriers};
 
     TUTTI_TRY(tutti__shm_tree_arrive(shm, next.number, op, true, last));
-    return wait_for_all(shm, op, next, 0, shm->yields, accesses);
+    TUTTI_TRY(wait_for_all(shm, op, next, 0, shm->yields, accesses));
+    if (!shm->knows_cores)
+        tutti__shm_count_cores(shm);
+    return TUTTI_OK;
 }
 
 static tutti_status enter(tutti__shm *shm, const tutti__operation *op, bool accesses)

@@ -22,6 +22,7 @@ enum {
     TUTTI__SHM_STAGES = 6,
     TUTTI__SHM_AHEAD = 2,
     TUTTI__SHM_OPEN = 4,
+    TUTTI__SHM_CORES = 1024, /* a core of a higher number is not counted */
     TUTTI__SHM_MANY =
         64, /* ranks: among more, each does not look at what each has measured or tried */
     TUTTI__SHM_SMALL = 16 + 64 * 64
@@ -84,8 +85,11 @@ typedef struct tutti__shm_block {
     _Alignas(64) _Atomic uint32_t first_failed; /* 1 + the rank whose cause counts; 0: none */
     _Atomic uint32_t abandoned; /* 1 + a rank that left a call with an error; 0: none */
     _Atomic uint32_t users;     /* of one process: threads that still use this memory */
-    _Alignas(
-        64) _Atomic uint64_t passed; /* by the tree: the last barrier at which all have arrived */
+    /* By the tree: the last barrier at which all have arrived. */
+    _Alignas(64) _Atomic uint64_t passed;
+    /* By the first barrier: on which cores any rank may run, and 1000 times the least number of cores that a cgroup grants. */
+    _Alignas(64) _Atomic uint64_t cores[TUTTI__SHM_CORES / 64];
+    _Atomic uint64_t least_quota; /* 0: none */
     _Alignas(128) tutti__shm_slot slots[];
 } tutti__shm_block;
 
@@ -140,6 +144,9 @@ struct tutti__shm {
     const void *exposed; /* what peers may access in the running operation; NULL: nothing */
     size_t exposed_bytes;
     int looks, yields; /* polls before yielding, yields before sleeping, at a barrier */
+    /* Of a tree: whether ranks share cores, which all know after the first barrier, and until then do not. Then they sleep at
+     * once, and work for all may be one rank's. */
+    bool crowded, knows_cores;
     tutti__cma cma;
     uint64_t token;
     tutti__copy_method copy_method; /* of the running operation */
@@ -206,6 +213,7 @@ tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__operation *op);
 /* The same, but the others need only have reached the barrier that was `lag` before this one. */
 tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__operation *op, uint64_t lag);
 void tutti__shm_barrier_open(tutti__shm *shm);
+void tutti__shm_set_patience(tutti__shm *shm, bool crowded);
 
 /* ---- The tree of arrivals (tree.c) --------------------------------------------------------------------- */
 
@@ -220,6 +228,8 @@ size_t tutti__shm_n_nodes(int n);
 /* How many ranks a node has, of those of `comm`; 0: no tree. */
 int tutti__shm_fan(const tutti__comm *comm);
 void tutti__shm_tree_open(tutti__shm *shm);
+/* After the first barrier. */
+void tutti__shm_count_cores(tutti__shm *shm);
 /* This rank arrives at barrier `number`, without waiting. enters: it begins `op`, and calls are compared. */
 tutti_status tutti__shm_tree_arrive(tutti__shm *shm, uint64_t number, const tutti__operation *op,
                                     bool enters, tutti__shm_last last);

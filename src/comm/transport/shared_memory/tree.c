@@ -18,6 +18,8 @@
 #include "comm/core/failure.h"
 #include "comm/transport/shared_memory/shm.h"
 
+#include "base/thread.h"
+
 enum {
     FAN = 16,
     MOST_DIRECT = 16, /* ranks that look at each other's counters, if each has a core */
@@ -43,12 +45,46 @@ static size_t nodes_for(size_t members, size_t fan)
     return (members + fan - 1) / fan;
 }
 
+/* ---- Do ranks share cores? --------------------------------------------------------------------------------- */
+
+/* Each may be bound to a core of its own: only all of them together know. */
+static void publish_cores(tutti__shm_block *block)
+{
+    uint64_t quota = (uint64_t)(1000 * tutti__cpu_quota()), least = 0;
+    cpu_set_t set;
+
+    if (tutti__openmp_binds(&set) || sched_getaffinity(0, sizeof set, &set) == 0)
+        for (size_t cpu = 0; cpu < TUTTI__SHM_CORES && cpu < CPU_SETSIZE; cpu++)
+            if (CPU_ISSET(cpu, &set))
+                atomic_fetch_or(&block->cores[cpu / 64], UINT64_C(1) << cpu % 64);
+    while (quota > 0 && (least == 0 || quota < least) &&
+           !atomic_compare_exchange_weak(&block->least_quota, &least, quota))
+        ;
+}
+
+void tutti__shm_count_cores(tutti__shm *shm)
+{
+    uint64_t quota = atomic_load(&shm->block->least_quota), cores = 0;
+
+    for (size_t w = 0; w < TUTTI__COUNT_OF(shm->block->cores); w++)
+        cores += (uint64_t)__builtin_popcountll(atomic_load(&shm->block->cores[w]));
+    if (quota > 0 && quota < 1000 * cores)
+        cores = (quota + 999) / 1000;
+    shm->knows_cores = true;
+    shm->crowded = cores > 0 && (uint64_t)shm->comm->size > cores;
+    tutti__shm_set_patience(shm, shm->crowded);
+}
+
+/* ---- The tree ---------------------------------------------------------------------------------------------- */
+
 void tutti__shm_tree_open(tutti__shm *shm)
 {
     shm->fan = (int)shm->block->fan;
     shm->n_beds = shm->fan ? nodes_for((size_t)shm->comm->size, (size_t)shm->fan) : 1;
     shm->bed = &shm->nodes[shm->fan ? shm->comm->rank / shm->fan : 0];
     shm->barriers = shm->fan ? TUTTI__SHM_OPEN - 1 : 0; /* the first in the tree has number OPEN */
+    if (shm->fan)
+        publish_cores(shm->block);
 }
 
 /* One level of the tree, and where in it this rank's part is. */
