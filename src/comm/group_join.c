@@ -247,6 +247,9 @@ static tutti_status exchange_infos(search *s)
 {
     tutti_group *group = s->group;
     tutti__bootstrap *boot = &group->boot;
+    const bool knows_all = boot->mpi || s->mesh.n == boot->comm->size - 1;
+    /* rank 0 lists all that are missing */
+    const double deadline = s->deadline + (knows_all || boot->comm->rank == 0 ? 0 : TURN_MS);
 
     if (shares_secret(boot) && boot->comm->rank == 0)
         TUTTI_TRY(leave_secret(boot, &boot->secret));
@@ -254,10 +257,10 @@ static tutti_status exchange_infos(search *s)
         TUTTI_TRY(exchange_over_mpi(group, &s->mine, s->infos, s->deadline));
     else
         TUTTI_TRY(
-            tutti__peer_info_exchange(boot, &s->mine, s->ranks, s->mesh.n, s->infos, s->deadline));
+            tutti__peer_info_exchange(boot, &s->mine, s->ranks, s->mesh.n, s->infos, deadline));
     if (shares_secret(boot))
         TUTTI_TRY(read_secret(boot, &boot->secret, s->deadline));
-    s->know_all = boot->mpi || s->mesh.n == boot->comm->size - 1;
+    s->know_all = knows_all;
     return tutti__peer_info_check(boot, s->know_all ? NULL : s->ranks,
                                   s->know_all ? boot->comm->size : s->mesh.n, s->infos);
 }
@@ -354,7 +357,7 @@ static tutti_status connect_neighbours(search *s)
     comm->id ^= hash_text(comm->name);
     s->mesh.id = comm->id;
     TUTTI_TRY(tutti__mesh_open(boot, &s->mesh, (int[2]){s->at.local, s->at.tcp}));
-    TUTTI_TRY(tutti__mesh_connect(boot, &s->mesh, s->deadline + (s->know_all ? 0 : TURN_MS)));
+    TUTTI_TRY(tutti__mesh_connect(boot, &s->mesh, s->deadline + (s->know_all ? 0 : 2 * TURN_MS)));
     if (s->know_all)
         return TUTTI_OK;
     TUTTI_TRY(tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,
