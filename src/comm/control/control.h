@@ -23,8 +23,8 @@ typedef enum tutti__frame_kind {
     TUTTI__FRAME_GOODBYE, /* id: the sender's own peers[].seen */
     TUTTI__FRAME_CAUSE,   /* body: the text */
     TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
-    TUTTI__FRAME_LEFT,    /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
-    TUTTI__FRAME_OTHERS   /* this kind and all above belong to the handler */
+    TUTTI__FRAME_LEFT, /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
+    TUTTI__FRAME_OTHERS /* this kind and all above belong to the handler */
 } tutti__frame_kind;
 
 typedef struct tutti__frame {
@@ -60,8 +60,9 @@ typedef struct tutti__frame_handler {
 } tutti__frame_handler;
 
 typedef struct tutti__control_opts {
-    tutti__mesh *mesh; /* connections to all neighbours; its sockets now belong to the control channel */
-    int heartbeat_ms;  /* a peer that is silent for that long is dead; 0: never */
+    tutti__mesh
+        *mesh; /* connections to all neighbours; its sockets now belong to the control channel */
+    int heartbeat_ms; /* a peer that is silent for that long is dead; 0: never */
     /* For connections that are made later, until the last group is closed: where this rank and the others listen. Taken over, also
      * on failure, with the mesh's acceptor. directory NULL: none will be, and the listeners are closed already. */
     tutti__directory *directory;

@@ -69,9 +69,9 @@ typedef struct tutti__link {
     char *text;              /* memory for a cause */
     tutti__control *control; /* of the frame being read; NULL: none has that id */
     /* Under the lock. */
-    bool over; /* the peer has closed the connection, or could not be reached */
+    bool over;         /* the peer has closed the connection, or could not be reached */
     double refused_ms; /* the peer does not listen any more; 0: not so */
-    bool deaf; /* nothing more can be sent */
+    bool deaf;         /* nothing more can be sent */
     bool wants_out;
     tutti__outgoing *current; /* partly sent: must be finished first */
     tutti__outgoing_list out;

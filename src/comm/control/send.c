@@ -309,8 +309,8 @@ void tutti__control_send_near(tutti__control *control, const tutti__frame *head,
 
 void tutti__control_pass_left(tutti__control *control, int rank, int from, uint64_t seen)
 {
-    const tutti__wire_head whole = {
-        control->comm->id, {.kind = TUTTI__FRAME_LEFT, .culprit = rank, .id = seen}};
+    const tutti__wire_head whole = {control->comm->id,
+                                    {.kind = TUTTI__FRAME_LEFT, .culprit = rank, .id = seen}};
 
     pthread_mutex_lock(&control->links->lock);
     for (int i = 0; i < control->flood.n_to; i++) {
