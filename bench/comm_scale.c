@@ -13,8 +13,7 @@ static void call(tutti_group *group, const buffers *b, size_t count)
     const size_t n = (size_t)tutti_group_size(group);
 
     if (count > 0)
-        TUTTI_MUST(
-            tutti_all_reduce(group, TUTTI_BUF(b->whole, count, TUTTI_F32), TUTTI_MAX, NULL));
+        TUTTI_MUST(tutti_all_reduce(group, TUTTI_BUF(b->whole, count, TUTTI_F32), TUTTI_MAX, NULL));
     else
         TUTTI_MUST(tutti_all_to_all(group, TUTTI_CONST_BUF(b->out, n, TUTTI_F32),
                                     TUTTI_BUF(b->in, n, TUTTI_F32), NULL));
@@ -48,7 +47,8 @@ int main(void)
 
     TUTTI_MUST(tutti_group_init(&group, NULL));
     n = (size_t)tutti_group_size(group);
-    b = (buffers){calloc(262144, sizeof(float)), calloc(n, sizeof(float)), calloc(n, sizeof(float))};
+    b = (buffers){calloc(262144, sizeof(float)), calloc(n, sizeof(float)),
+                  calloc(n, sizeof(float))};
     if (!b.whole || !b.out || !b.in)
         return 1;
     call(group, &b, 1);

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 /* TURN_MS: a rank waits that much longer for those that wait for others. */
-enum { PARENT_MS = 300, LEAST_DESCRIPTORS = 12, TURN_MS = 500 };
+enum { LEAST_DESCRIPTORS = 12, TURN_MS = 500 };
 
 /* ---- Connections ------------------------------------------------------------------------------------------- */
 
@@ -249,17 +249,20 @@ static tutti_status exchange_infos(search *s)
 {
     tutti_group *group = s->group;
     tutti__bootstrap *boot = &group->boot;
+    const bool knows_all = boot->mpi || s->mesh.n == boot->comm->size - 1;
+    /* rank 0 lists all that are missing */
+    const double deadline = s->deadline + (knows_all || boot->comm->rank == 0 ? 0 : TURN_MS);
 
     if (shares_secret(boot) && boot->comm->rank == 0)
         TUTTI_TRY(leave_secret(boot, &boot->secret));
     if (boot->mpi)
         TUTTI_TRY(exchange_over_mpi(group, &s->mine, s->infos, s->deadline));
     else
-        TUTTI_TRY(tutti__peer_info_exchange(boot, &s->mine, s->ranks, s->mesh.n, s->infos,
-                                            s->deadline));
+        TUTTI_TRY(
+            tutti__peer_info_exchange(boot, &s->mine, s->ranks, s->mesh.n, s->infos, deadline));
     if (shares_secret(boot))
         TUTTI_TRY(read_secret(boot, &boot->secret, s->deadline));
-    s->know_all = boot->mpi || s->mesh.n == boot->comm->size - 1;
+    s->know_all = knows_all;
     return tutti__peer_info_check(boot, s->know_all ? NULL : s->ranks,
                                   s->know_all ? boot->comm->size : s->mesh.n, s->infos);
 }
@@ -271,8 +274,9 @@ static tutti_status meet(tutti_group *group)
 {
     const tutti_status status = tutti_barrier(group, NULL);
 
-    if (status == TUTTI_ERR_ABORTED && (tutti__control_was_refused(group->control) ||
-                                        (group->comm.parent && tutti__comm_failed(group->comm.parent))))
+    if (status == TUTTI_ERR_ABORTED &&
+        (tutti__control_was_refused(group->control) ||
+         (group->comm.parent && tutti__comm_failed(group->comm.parent))))
         return status;
     if (status != TUTTI_OK && status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_ABORTED)
         return status;
@@ -328,9 +332,9 @@ static tutti_status find_addresses(search *s)
 
     for (int i = 0; i < s->mesh.n; i++) {
         const tutti__peer_info *theirs = &infos[s->ranks[i]];
-        bool tcp = s->know_all ? group->plan.tcp
-                               : mine->tcp || theirs->tcp || *mine->no_sharing ||
-                                     *theirs->no_sharing;
+        bool tcp = s->know_all
+                       ? group->plan.tcp
+                       : mine->tcp || theirs->tcp || *mine->no_sharing || *theirs->no_sharing;
 
         s->addresses[i] = tutti__control_address(infos, group->comm.rank, s->ranks[i], tcp);
         if (s->addresses[i].length == 0 || (tcp && s->at.tcp < 0))
@@ -350,11 +354,12 @@ static tutti_status connect_neighbours(search *s)
     const tutti__bootstrap *boot = &s->group->boot;
     const size_t n = (size_t)comm->size;
 
-    comm->id = s->know_all ? tutti__hash64(s->infos, n * sizeof *s->infos) : hash_text(boot->prefix);
+    comm->id =
+        s->know_all ? tutti__hash64(s->infos, n * sizeof *s->infos) : hash_text(boot->prefix);
     comm->id ^= hash_text(comm->name);
     s->mesh.id = comm->id;
     TUTTI_TRY(tutti__mesh_open(boot, &s->mesh, (int[2]){s->at.local, s->at.tcp}));
-    TUTTI_TRY(tutti__mesh_connect(boot, &s->mesh, s->deadline + (s->know_all ? 0 : TURN_MS)));
+    TUTTI_TRY(tutti__mesh_connect(boot, &s->mesh, s->deadline + (s->know_all ? 0 : 2 * TURN_MS)));
     if (s->know_all)
         return TUTTI_OK;
     TUTTI_TRY(tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,
@@ -479,96 +484,6 @@ static tutti_status find_members(tutti_group *group, const tutti__group_member *
     return TUTTI_OK;
 }
 
-/* ---- Failing ------------------------------------------------------------------------------------------------- */
-
-/* Tells the other members why this one cannot make the group, unless it has failed for all; *first: the cause. Of a death the
- * parent group knows too, or will in a moment: its numbers are those that the program knows. */
-static void refuse_members(tutti_group *group, const tutti__group_member *member,
-                           tutti_status status, tutti__cause *first)
-{
-    tutti__comm *comm = &group->comm, *parent = comm->parent;
-    double deadline = tutti__now_ms() + PARENT_MS;
-    char message[800], who[128];
-
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    while (tutti_status_scope(status) == TUTTI_SCOPE_GROUP && !tutti__comm_failed(parent) &&
-           tutti__now_ms() < deadline)
-        poll(NULL, 0, 1);
-    if (!atomic_load(&comm->failed)) {
-        *first = (tutti__cause){.status = status, .culprit = comm->rank};
-        tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
-        if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
-            snprintf(first->text, sizeof first->text, "%s", message);
-        else
-            snprintf(first->text, sizeof first->text, "%s: %s", who, message);
-        if (group->control)
-            (void)tutti__comm_fail(comm, status, comm->rank, "%s", first->text);
-        else
-            tutti__control_refuse(member->parent->control, member->id, member->ranks, comm->size,
-                                  first);
-    }
-    if (atomic_load(&comm->failed))
-        *first = comm->cause;
-    if (tutti__comm_failed(parent)) {
-        *first = parent->cause;
-        tutti__comm_report(parent);
-    }
-}
-
-/* The same before there is a group that could fail. */
-static void refuse_early(const tutti__group_member *member, tutti_status status, const char *why)
-{
-    tutti__comm *parent = &member->parent->comm;
-    tutti__cause cause = {.status = status, .culprit = member->rank};
-    char who[128];
-
-    tutti__comm_peer_text(parent, parent->rank, who, sizeof who);
-    snprintf(cause.text, sizeof cause.text, "%s: %.800s", who, why);
-    tutti__control_refuse(member->parent->control, member->id, member->ranks, member->size, &cause);
-}
-
-/* The group could not be made. The first rank that failed has noted why, so that a rank that is missing only because it failed
- * too is not blamed. */
-static void agree_on_cause(tutti_group *group, tutti_status status, tutti__cause *first)
-{
-    tutti__comm *comm = &group->comm;
-    bool own = tutti_status_scope(status) == TUTTI_SCOPE_PROCESS && !atomic_load(&comm->failed);
-    char message[2048];
-
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    *first = (tutti__cause){.status = status};
-    if (status != TUTTI_ERR_IO) /* else the store is gone */
-        tutti__bootstrap_note_cause(&group->boot, status, first);
-    if (own) /* another rank's cause is only that this rank vanished */
-        *first = (tutti__cause){.status = status, .culprit = comm->rank};
-    if (!*first->text || first->culprit == comm->rank)
-        snprintf(first->text, sizeof first->text, "%.1000s", message);
-    if (group->control) /* tells the peers that wait for this rank */
-        (void)tutti__comm_fail(comm, (tutti_status)first->status, first->culprit, "%s",
-                               first->text);
-}
-
-static tutti_status fail_setup(tutti_group *group, const tutti__group_member *member,
-                               tutti_status status)
-{
-    const tutti__comm *comm = &group->comm, *parent = comm->parent;
-    tutti__cause first;
-
-    if (parent)
-        refuse_members(group, member, status, &first);
-    else
-        agree_on_cause(group, status, &first);
-    status = tutti__fail((tutti_status)first.status,
-                         "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
-                         comm->rank, comm->size, comm->peers[comm->rank].host, comm->name,
-                         parent ? " by a split of group \"" : "", parent ? parent->name : "",
-                         parent ? "\"" : "", first.text);
-    tutti__error_file_write(first.culprit == comm->rank &&
-                                tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
-                            tutti_last_error());
-    return status;
-}
-
 /* ---- Joining ----------------------------------------------------------------------------------------------- */
 
 static tutti_status group_new(tutti_group **group_p, const tutti__group_member *member)
@@ -613,17 +528,19 @@ static tutti_status group_new(tutti_group **group_p, const tutti__group_member *
 /* Refuses a limit that is certainly too low at once, instead of while the others wait. */
 static tutti_status check_descriptors(const tutti_group *group)
 {
+    const bool hosts = group->boot.store && group->boot.store->hosted;
     struct rlimit limit;
     int near[TUTTI__NEIGHBOURS];
-    int least =
-        tutti__tree_neighbours(group->comm.rank, group->comm.size, near) + LEAST_DESCRIPTORS;
+    int least = LEAST_DESCRIPTORS + (hosts ? group->comm.size - 1 : 0) +
+                tutti__tree_neighbours(group->comm.rank, group->comm.size, near);
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)least)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_MEMORY,
-                       "rank %d of %d needs connections to other ranks and a few files more, "
-                       "at least %d, but this process may open %llu (ulimit -n): raise that",
-                       group->comm.rank, group->comm.size, least,
+                       "rank %d of %d needs connections to other ranks%s and a few files more, at "
+                       "least %d, but this process may open %llu (ulimit -n): raise that",
+                       group->comm.rank, group->comm.size,
+                       hosts ? ", one from each to the store that it hosts," : "", least,
                        (unsigned long long)limit.rlim_cur);
 }
 
@@ -717,7 +634,7 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
     if (status != TUTTI_OK) {
         snprintf(why, sizeof why, "%s", tutti_last_error());
         if (member->parent)
-            refuse_early(member, status, why);
+            tutti__refuse_early(member, status, why);
         tutti_group_free(group);
         return tutti__fail_again(status, why);
     }
@@ -730,7 +647,7 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
         status = open_device_backend(group);
     if (status != TUTTI_OK) {
         if (group->comm.size > 1)
-            status = fail_setup(group, member, status);
+            status = tutti__fail_setup(group, member, status);
         snprintf(why, sizeof why, "%s", tutti_last_error());
         tutti_group_free(group);
         return tutti__fail_again(status, why);

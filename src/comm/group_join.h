@@ -23,4 +23,12 @@ typedef struct tutti__group_member {
 tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *member,
                          tutti_store *store);
 
+/* ---- group_refuse.c: it failed --------------------------------------------------------------------------------- */
+
+/* Before there was a group that could fail: tells the members of its parent. */
+void tutti__refuse_early(const tutti__group_member *member, tutti_status status, const char *why);
+/* Tells the other ranks; returns the first cause, with its message. */
+tutti_status tutti__fail_setup(tutti_group *group, const tutti__group_member *member,
+                               tutti_status status);
+
 #endif

@@ -10,7 +10,8 @@
 
 enum { MANY = 24, LARGE = 100000 };
 
-static const int HOSTS[MANY] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2};
+static const int HOSTS[MANY] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1,
+                                1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2};
 
 static int adds_up(tutti_group *group)
 {
@@ -156,12 +157,11 @@ static int one_aborts(tutti_group *group, void *arg)
 static void everywhere(void **state)
 {
     tutti_rank_body *body = *state;
-    const tutti_ranks_opts opts[] = {{.heartbeat_ms = 3000},
-                                     {.processes = true, .heartbeat_ms = 3000},
-                                     {.processes = true,
-                                      .transport = TUTTI_TRANSPORT_TCP,
-                                      .heartbeat_ms = 3000},
-                                     {.processes = true, .hosts = HOSTS, .heartbeat_ms = 3000}};
+    const tutti_ranks_opts opts[] = {
+        {.heartbeat_ms = 3000},
+        {.processes = true, .heartbeat_ms = 3000},
+        {.processes = true, .transport = TUTTI_TRANSPORT_TCP, .heartbeat_ms = 3000},
+        {.processes = true, .hosts = HOSTS, .heartbeat_ms = 3000}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(opts); i++)
         assert_int_equal(tutti_run_ranks(MANY, body, NULL, &opts[i]), 0);

@@ -132,10 +132,11 @@ static void wide_kills(int size, int rounds, bool tcp, int n_hosts)
             good++;
     }
     qsort(ms, (size_t)good, sizeof *ms, wide_by_value);
-    print_message("%d ranks (%s, %d host%s): %d of %d named right; all know after (ms): median %.2f, "
-                  "worst %.2f\n",
-                  size, tcp ? "TCP" : "shared memory", n_hosts, n_hosts > 1 ? "s" : "", good, rounds,
-                  good ? ms[good / 2] : 0, good ? ms[good - 1] : 0);
+    print_message(
+        "%d ranks (%s, %d host%s): %d of %d named right; all know after (ms): median %.2f, "
+        "worst %.2f\n",
+        size, tcp ? "TCP" : "shared memory", n_hosts, n_hosts > 1 ? "s" : "", good, rounds,
+        good ? ms[good / 2] : 0, good ? ms[good - 1] : 0);
     assert_int_equal(good, rounds);
     assert_true(ms[rounds - 1] < 2 * TUTTI_LATE_MS);
     munmap(k, sizeof *k);

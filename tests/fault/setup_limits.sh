@@ -42,7 +42,7 @@ faster_than 8
 few='ulimit -n 1000; exec "$TUTTI" bench barrier'
 port=$("$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT')
 WORLD_SIZE=10000 RANK=0 LOCAL_RANK=0 LOCAL_WORLD_SIZE=10000 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port run 4 bash -c "$few"
-err_has 'rank 0 of 10000 needs a connection to each other rank .* but this process may open 1000 \(ulimit -n\)'
+err_has 'rank 0 of 10000 needs connections to other ranks, one from each to the store that it hosts, .* but this process may open 1000 \(ulimit -n\)'
 faster_than 8
 # A thousand ranks that never arrive are reported without delay, as ranges.
 export TUTTI_TIMEOUT_S=1

@@ -94,8 +94,8 @@ static void run(uint64_t seed, int n_deaths)
         w->ended[dies] = true;
         for (int n = 0; n < w->flood[dies].n_to; n++)
             if (!w->ended[w->near[dies][n]])
-                learn(w->near[dies][n], &(tutti__flood_event){.kind = TUTTI__FLOOD_DEAD, .from = -1},
-                      0);
+                learn(w->near[dies][n],
+                      &(tutti__flood_event){.kind = TUTTI__FLOOD_DEAD, .from = -1}, 0);
     }
 }
 

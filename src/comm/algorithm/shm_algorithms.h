@@ -10,7 +10,7 @@
 bool tutti__shm_is_small(const tutti__shm *shm, const tutti__operation *op);
 void tutti__shm_small_publish(tutti__shm *shm, const tutti__operation *op);
 tutti_status tutti__shm_small(tutti__shm *shm, const tutti__operation *op);
-/* Among many ranks: reductions that the last rank to arrive makes for all. They publish themselves. */
+/* With a tree: reductions that the last rank to arrive makes for all. They publish themselves. */
 bool tutti__shm_reduces_by_tree(const tutti__shm *shm, const tutti__operation *op);
 tutti_status tutti__shm_reduce_by_tree(tutti__shm *shm, const tutti__operation *op);
 /* Operations that reduce. */

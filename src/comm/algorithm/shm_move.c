@@ -197,14 +197,15 @@ static size_t whole_bytes(const move *m)
 static void publish_counts(const move *m)
 {
     uint64_t *counts = tutti__shm_counts_of(m->shm, m->op->signature.sequence, m->shm->comm->rank),
-             *most = &counts[2 * m->shm->comm->size];
+             most = 0;
+    int size = m->shm->comm->size;
 
-    *most = 0;
-    for (int r = 0; r < m->shm->comm->size; r++) {
+    for (int r = 0; r < size; r++) {
         counts[r] = tutti__piece_out(m->op, m->shm->comm->rank, r).count;
-        *most = counts[r] > *most ? counts[r] : *most;
-        counts[m->shm->comm->size + r] = tutti__piece_in(m->shm->comm->rank, m->op, r).count;
+        counts[size + r] = tutti__piece_in(m->shm->comm->rank, m->op, r).count;
+        most = counts[r] > most ? counts[r] : most;
     }
+    counts[2 * size] = most;
 }
 
 static tutti_status check_sent(const move *m, int from)

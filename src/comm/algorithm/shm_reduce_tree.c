@@ -49,7 +49,7 @@ bool tutti__shm_reduces_by_tree(const tutti__shm *shm, const tutti__operation *o
 
     if (most > shm->block->chunk_bytes)
         most = shm->block->chunk_bytes;
-    return shm->fan > 0 && tutti__op_traits_of(op)->reduces && !tutti__op_is_empty(op) &&
+    return tutti__op_traits_of(op)->reduces && !tutti__op_is_empty(op) &&
            op->signature.count <= most && tutti__signature_bytes(&op->signature) * pieces <= most;
 }
 

@@ -13,8 +13,8 @@ typedef struct tutti__acceptor_opts {
     tutti__claim claim;
     const char *name; /* for log lines: "the rendezvous"; copied */
     int max_unproven; /* at most half of this process's descriptors are used, whatever it says */
-    bool crossing;    /* members may hang up, because the other connection of two stays: not logged */
-    int flood;        /* from this number on, connections that fail within a second are one */
+    bool crossing; /* members may hang up, because the other connection of two stays: not logged */
+    int flood;     /* from this number on, connections that fail within a second are one */
     /* The verdict on a client that has proven its claim; NULL: all are welcome. */
     char (*decide)(void *context, int fd, const tutti__claim *claim);
     /* Takes ownership of the descriptor of a client that was welcomed. */

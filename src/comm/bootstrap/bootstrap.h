@@ -1,9 +1,10 @@
 /* bootstrap.h -- how the ranks of one communicator find each other.   SPDX-License-Identifier: MIT
  *
  *     store/            the key-value store that all reach
- *     peer_info.c          each rank publishes its host and addresses, and reads those of all
- *     choose_transport.c   so all choose the same transport
- *     mesh.c               a connection between each pair; socket.c, interface.c, authentication.c
+ *     peer_info.c          each rank publishes its host and addresses, and reads its neighbours'
+ *     mesh.c               a connection between each two neighbours; socket.c, interface.c, authentication.c
+ *     gather.c             so all learn those of all; directory.c keeps them
+ *     choose_transport.c   and choose the same transport
  *     cause.c              why that failed, left in the store for the others */
 #ifndef TUTTI_COMM_BOOTSTRAP_BOOTSTRAP_H
 #define TUTTI_COMM_BOOTSTRAP_BOOTSTRAP_H

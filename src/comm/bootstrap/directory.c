@@ -81,11 +81,11 @@ tutti__directory *tutti__directory_new(const tutti__bootstrap *boot, const tutti
         const tutti__address control = tutti__control_address(infos, rank, r, plan->tcp),
                              data = data_address(infos, rank, r);
 
-        d->places[r] = (tutti__place){.control = pack(&control),
-                                      .data = pack(&data),
-                                      .pid = infos[r].pid,
-                                      .here = strncmp(infos[r].host, infos[rank].host,
-                                                      sizeof infos[r].host) == 0};
+        d->places[r] = (tutti__directory_entry){
+            .control = pack(&control),
+            .data = pack(&data),
+            .pid = infos[r].pid,
+            .here = strncmp(infos[r].host, infos[rank].host, sizeof infos[r].host) == 0};
     }
     return d;
 }

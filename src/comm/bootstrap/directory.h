@@ -11,15 +11,15 @@ typedef struct tutti__packed_address {
     uint8_t bytes[16];
 } tutti__packed_address;
 
-typedef struct tutti__place {
+typedef struct tutti__directory_entry {
     tutti__packed_address control, data;
     int64_t pid;
     bool here; /* its host has this one's name */
-} tutti__place;
+} tutti__directory_entry;
 
 typedef struct tutti__directory {
     int size;
-    tutti__place places[];
+    tutti__directory_entry places[];
 } tutti__directory;
 
 /* From the information of all. The control channel uses unix sockets within a host, unless the plan is TCP for all; data use TCP.

@@ -116,11 +116,12 @@ static tutti_status fail_transfer(const tutti__bootstrap *boot, int rank, int er
 
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
     if (error == ETIMEDOUT)
-        return tutti__fail(TUTTI_ERR_PEER,
-                           "waited %.3g s for the addresses that %s collects: one of the ranks from "
-                           "%d to %d did not come, or is slow",
-                           boot->comm->timeout_ms / 1e3, peer, rank,
-                           rank + tutti__tree_subtree(rank, boot->comm->size) - 1);
+        return tutti__fail(
+            TUTTI_ERR_PEER,
+            "waited %.3g s for the addresses that %s collects: one of the ranks from "
+            "%d to %d did not come, or is slow",
+            boot->comm->timeout_ms / 1e3, peer, rank,
+            rank + tutti__tree_subtree(rank, boot->comm->size) - 1);
     if (error == ECANCELED)
         return tutti__fail(TUTTI_ERR_PEER, "was told to give up making group \"%s\"",
                            boot->comm->name);

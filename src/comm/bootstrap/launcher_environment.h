@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 
-/* Every rank has a connection to each other one. */
+/* A rank keeps a table of all. */
 enum { TUTTI__MAX_RANKS = 16384 };
 
 typedef struct tutti__env_group {

@@ -100,7 +100,8 @@ static tutti_status await_answer(const tutti__bootstrap *boot, tutti__mesh *mesh
         struct pollfd p[3] = {{0}, {mesh->acceptor->epoll, POLLIN, 0}};
 
         p[0].fd = tutti__connector_fd(c, &p[0].events);
-        if (tutti__sockets_poll(p, 2, tutti__poll_ms(next < c->deadline ? next : c->deadline)) < 0 &&
+        if (tutti__sockets_poll(p, 2, tutti__poll_ms(next < c->deadline ? next : c->deadline)) <
+                0 &&
             errno == ECANCELED)
             tutti__connector_cancel(c, ECANCELED);
         else if (p[1].revents)
@@ -129,13 +130,13 @@ static tutti_status call_rank(const tutti__bootstrap *boot, tutti__mesh *mesh, i
     const tutti__address *address = &mesh->addresses[place];
     const tutti__claim theirs = tutti__group_claim(&boot->secret, mesh->id, rank, 0);
     char peer[128], at[80];
-    const tutti__connector_opts opts = {.secret = &boot->secret,
-                                        .claim = tutti__group_claim(&boot->secret, mesh->id,
-                                                                    boot->comm->rank, 0),
-                                        .theirs = &theirs,
-                                        .who = peer,
-                                        .deadline = deadline,
-                                        .connect_ms = reach_ms(boot)};
+    const tutti__connector_opts opts = {
+        .secret = &boot->secret,
+        .claim = tutti__group_claim(&boot->secret, mesh->id, boot->comm->rank, 0),
+        .theirs = &theirs,
+        .who = peer,
+        .deadline = deadline,
+        .connect_ms = reach_ms(boot)};
     tutti__connector c;
     tutti_status status;
 
@@ -339,12 +340,12 @@ tutti_status tutti__mesh_open(const tutti__bootstrap *boot, tutti__mesh *mesh,
     snprintf(name, sizeof name, "rank %d of group \"%s\"", boot->comm->rank, boot->comm->name);
     status = tutti__acceptor_open(
         mesh->acceptor, &(tutti__acceptor_opts){.listeners = {listeners[0], listeners[1]},
-                                                 .secret = &boot->secret,
-                                                 .claim = tutti__group_claim(&boot->secret, mesh->id,
-                                                                             boot->comm->rank, 0),
-                                                 .name = name,
-                                                 .max_unproven = MAX_UNPROVEN,
-                                                 .flood = FLOOD + mesh->n * 1000 / PROBE_MS});
+                                                .secret = &boot->secret,
+                                                .claim = tutti__group_claim(&boot->secret, mesh->id,
+                                                                            boot->comm->rank, 0),
+                                                .name = name,
+                                                .max_unproven = MAX_UNPROVEN,
+                                                .flood = FLOOD + mesh->n * 1000 / PROBE_MS});
     if (status != TUTTI_OK) {
         free(mesh->acceptor);
         mesh->acceptor = NULL;

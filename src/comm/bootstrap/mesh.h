@@ -16,11 +16,12 @@ typedef struct tutti__early_data {
 
 /* The wanted connections. */
 typedef struct tutti__mesh {
-    uint64_t id; /* that all ranks name when they connect: the group's, or one that stands for it as yet */
+    uint64_t
+        id; /* that all ranks name when they connect: the group's, or one that stands for it as yet */
     int n;
     const int *ranks; /* the peers, ascending */
     const tutti__address *addresses;
-    int *fds; /* as a result; -1: failed */
+    int *fds;                  /* as a result; -1: failed */
     tutti__acceptor *acceptor; /* also of later connections: control/connect.c */
     tutti__early_data *early;
 } tutti__mesh;

@@ -66,13 +66,18 @@ static tutti_status has_published(const tutti__bootstrap *boot, int rank)
         &(tutti__reply){0});
 }
 
-/* The ranks that this one waits for; infos are by rank. */
+/* The ranks of which this one says whether they have come: its neighbours; rank 0, if it has to wait at all, of all. */
 typedef struct awaited {
     const tutti__bootstrap *boot;
-    const int *ranks;
+    const int *ranks; /* NULL: all */
     int n;
     tutti__waiting waiting;
 } awaited;
+
+static int rank_of(const awaited *a, int i)
+{
+    return a->ranks ? a->ranks[i] : i + (i >= a->boot->comm->rank);
+}
 
 /* Whether this rank logs that `absent` is: of those that wait for it the first that is there, or its parent. */
 static bool speaks_of(const awaited *a, int absent, int first)
@@ -94,7 +99,7 @@ static int list_absent(const awaited *a, char *names, size_t capacity, bool *spe
     *names = '\0';
     *speaks = false;
     for (int i = 0; i <= a->n; i++) {
-        int r = i < a->n ? a->ranks[i] : -1;
+        int r = i < a->n ? rank_of(a, i) : -1;
         tutti_status status = i < a->n ? has_published(a->boot, r) : TUTTI_OK;
         bool absent = status == TUTTI_ERR_TIMEOUT;
 
@@ -205,7 +210,8 @@ tutti_status tutti__peer_info_exchange(const tutti__bootstrap *boot, const tutti
                                        const int *ranks, int n, tutti__peer_info *infos,
                                        double deadline)
 {
-    awaited a = {boot, ranks, n, tutti__waiting_begin()};
+    const bool all = boot->comm->rank == 0;
+    awaited a = {boot, all ? NULL : ranks, all ? boot->comm->size - 1 : n, tutti__waiting_begin()};
 
     TUTTI_TRY(publish(boot, mine));
     infos[boot->comm->rank] = *mine;

@@ -104,8 +104,9 @@ static void fail(tutti__links *links, int at)
         tutti__connector_close(&connecting->connector);
         atomic_store(&links->at[at].state, TUTTI__LINK_WANTED);
     } else {
-        tutti_log(TUTTI_LOG_WARN, "comm", "rank %d of group \"%s\" has no connection to rank %d: %s",
-                  links->rank, links->name, at, tutti_last_error());
+        tutti_log(TUTTI_LOG_WARN, "comm",
+                  "rank %d of group \"%s\" has no connection to rank %d: %s", links->rank,
+                  links->name, at, tutti_last_error());
         give_up(links, at);
     }
 }
@@ -170,8 +171,7 @@ static void judge_refused(tutti__links *links, int at)
     for (tutti__control *c = links->controls; c; c = c->next) {
         int rank = c->rank_at[at];
 
-        if (rank >= 0 && !atomic_load(&c->comm->failed) &&
-            !atomic_load(&c->comm->peers[rank].left))
+        if (rank >= 0 && !atomic_load(&c->comm->failed) && !atomic_load(&c->comm->peers[rank].left))
             tutti__control_farewell(c, rank, rank, 0);
     }
 }
@@ -222,8 +222,8 @@ static tutti__early_data **find_data(tutti__links *links, uint64_t group, int at
 {
     tutti__early_data **place = &links->data;
 
-    while (*place && ((*place)->group != group || (*place)->rank != at ||
-                      (*place)->channel != channel))
+    while (*place &&
+           ((*place)->group != group || (*place)->rank != at || (*place)->channel != channel))
         place = &(*place)->next;
     return place;
 }
@@ -238,7 +238,7 @@ static char decide_on_data(tutti__links *links, const tutti__claim *claim)
         n++;
     taken = *find_data(links, claim->group, at, (int)claim->channel) != NULL;
     pthread_mutex_unlock(&links->lock);
-    return taken                                                            ? TUTTI__TAKEN
+    return taken ? TUTTI__TAKEN
            : n < MOST_DATA && claim->channel <= TUTTI__MAX_SOCKETS && at > links->rank
                ? TUTTI__WELCOME
                : TUTTI__UNKNOWN;
@@ -361,10 +361,10 @@ static int connect_once(tutti__control *control, const tutti__address *address,
     }
     if (c.error == EAGAIN || c.status == TUTTI_ERR_MEMORY)
         return EAGAIN;
-    return c.error                          ? c.error
-           : c.status == TUTTI_ERR_PEER     ? ECONNRESET
-           : c.status == TUTTI_ERR_TIMEOUT  ? ETIMEDOUT
-                                            : EPROTO;
+    return c.error                         ? c.error
+           : c.status == TUTTI_ERR_PEER    ? ECONNRESET
+           : c.status == TUTTI_ERR_TIMEOUT ? ETIMEDOUT
+                                           : EPROTO;
 }
 
 int tutti__control_connect_data(tutti__control *control, int rank, int channel, double deadline,

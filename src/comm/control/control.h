@@ -62,8 +62,9 @@ typedef struct tutti__frame_handler {
 } tutti__frame_handler;
 
 typedef struct tutti__control_opts {
-    tutti__mesh *mesh; /* connections to all neighbours; its sockets now belong to the control channel */
-    int heartbeat_ms;  /* a peer that is silent for that long is dead; 0: never */
+    tutti__mesh
+        *mesh; /* connections to all neighbours; its sockets now belong to the control channel */
+    int heartbeat_ms; /* a peer that is silent for that long is dead; 0: never */
     /* For connections that are made later, until the last group is closed: where this rank and the others listen. Taken over, also
      * on failure, with the mesh's acceptor. directory NULL: none will be, and the listeners are closed already. */
     tutti__directory *directory;

@@ -59,11 +59,11 @@ static tutti__control *control_new(tutti__links *links, tutti__comm *comm, const
         free(control);
         return NULL;
     }
-    control->flood = (tutti__flood){
-        .rank = comm->rank,
-        .size = comm->size,
-        .n_to = tutti__tree_neighbours(comm->rank, comm->size, control->near),
-        .to = control->near};
+    control->flood =
+        (tutti__flood){.rank = comm->rank,
+                       .size = comm->size,
+                       .n_to = tutti__tree_neighbours(comm->rank, comm->size, control->near),
+                       .to = control->near};
     control->links = links;
     control->comm = comm;
     control->handler = *handler;

@@ -1,6 +1,7 @@
 /* control_state.h -- private parts of the control channel.   SPDX-License-Identifier: MIT
  *
  *     flood.c           what a group's ranks pass on to each other
+ *     link.c            a connection's beginning
  *     links.c           the connections and their thread
  *     connect.c         connections that are made when they are needed
  *     control_init.c    a group on them: open, close
@@ -69,9 +70,9 @@ typedef struct tutti__link {
     char *text;              /* memory for a cause */
     tutti__control *control; /* of the frame being read; NULL: none has that id */
     /* Under the lock. */
-    bool over; /* the peer has closed the connection, or could not be reached */
+    bool over;         /* the peer has closed the connection, or could not be reached */
     double refused_ms; /* the peer does not listen any more; 0: not so */
-    bool deaf; /* nothing more can be sent */
+    bool deaf;         /* nothing more can be sent */
     bool wants_out;
     tutti__outgoing *current; /* partly sent: must be finished first */
     tutti__outgoing_list out;
@@ -197,6 +198,13 @@ static inline void tutti__control_judge_cause(tutti__control *control, const tut
 /* Takes ownership of the descriptor. With the turn. */
 void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number);
 
+/* ---- link.c ---- */
+void tutti__links_wake(tutti__links *links);
+/* Makes it one of those in use; with the lock. */
+void tutti__link_use(tutti__links *links, int at, int state);
+/* The thread waits for it too. 0 or an errno. */
+int tutti__link_poll(tutti__links *links, int at, int fd);
+
 /* ---- links.c ---- */
 /* Takes ownership as tutti__control_open, and starts no thread. NULL: out of memory. */
 tutti__links *tutti__links_new(const tutti__comm *comm, const tutti__control_opts *opts);
@@ -204,15 +212,8 @@ tutti__links *tutti__links_new(const tutti__comm *comm, const tutti__control_opt
 int tutti__links_start(tutti__links *links);
 /* Waits for the kernel to send what it holds, ends the thread, closes the connections. */
 void tutti__links_close(tutti__links *links, double deadline);
-/* Makes it one of those in use; with the lock. */
-void tutti__link_use(tutti__links *links, int at, int state);
-/* It is connected: what waits is sent. 0 or an errno; the descriptor belongs to the link in any case. By the thread. */
-int tutti__link_opened(tutti__links *links, int at, int fd);
-/* The peer has ended, or has left all groups: those that it has not left have lost it. By the thread. */
-void tutti__link_hang_up(tutti__links *links, int at);
 void tutti__links_enter(tutti__links *links);
 void tutti__links_leave(tutti__links *links);
-void tutti__links_wake(tutti__links *links);
 
 /* ---- connect.c: by the thread ---- */
 /* 0 or an errno. */
@@ -234,12 +235,13 @@ void tutti__early_keep(tutti__links *links, int at);
 void tutti__early_deliver(tutti__control *control);
 void tutti__early_drop_all(tutti__links *links);
 
+/* ---- send.c ---- */
 /* Passes on to the neighbours that the rank has left. */
 void tutti__control_pass_left(tutti__control *control, int rank, int from, uint64_t seen);
-
-/* ---- send.c ---- */
 /* To the neighbours, and to all others of the group that have a connection. */
 void tutti__control_send_near(tutti__control *control, const tutti__frame *head, const char *body);
+/* It is connected: what waits is sent. 0 or an errno; the descriptor belongs to the link in any case. By the thread. */
+int tutti__link_opened(tutti__links *links, int at, int fd);
 bool tutti__link_busy(const tutti__link *link);
 /* Whether something of this group is still to be sent to its rank. With the lock. */
 bool tutti__control_busy(const tutti__control *control, int rank);
@@ -254,6 +256,8 @@ void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head,
                       int fd);
 
 /* ---- receive.c ---- */
+/* The peer has ended, or has left all groups: those that it has not left have lost it. By the thread. */
+void tutti__link_hang_up(tutti__links *links, int at);
 /* The rank has left, as it says itself, or as `from` has heard; its last call is `seen`. With the turn. */
 void tutti__control_farewell(tutti__control *control, int rank, int from, uint64_t seen);
 /* Reads what is available, but no more than a fair share. By the thread. */

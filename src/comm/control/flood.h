@@ -22,16 +22,17 @@ typedef struct tutti__flood {
 } tutti__flood;
 
 typedef enum tutti__flood_kind {
-    TUTTI__FLOOD_DEAD,    /* this rank knows that the group is dead: it found the cause, or was told */
+    TUTTI__FLOOD_DEAD, /* this rank knows that the group is dead: it found the cause, or was told */
     TUTTI__FLOOD_GOODBYE, /* a rank says that it leaves */
     TUTTI__FLOOD_LEFT     /* a rank passes on that another has left */
 } tutti__flood_kind;
 
 typedef struct tutti__flood_event {
     tutti__flood_kind kind;
-    int rank;       /* that has left */
-    int from;       /* who says so; -1: this rank */
-    bool connected; /* LEFT: that rank's connection is open, and will say so itself, after all that it sent before */
+    int rank; /* that has left */
+    int from; /* who says so; -1: this rank */
+    bool
+        connected; /* LEFT: that rank's connection is open, and will say so itself, after all that it sent before */
 } tutti__flood_event;
 
 typedef struct tutti__flood_action {

@@ -42,12 +42,6 @@ static void take_turn(tutti__links *links)
     pthread_mutex_lock(&links->turn);
 }
 
-void tutti__links_wake(tutti__links *links)
-{
-    if (links->wake >= 0)
-        (void)!write(links->wake, &(uint64_t){1}, sizeof(uint64_t));
-}
-
 /* ---- Verdicts ---------------------------------------------------------------------------------------------- */
 
 /* Acts on the verdict. */
@@ -267,23 +261,6 @@ static void *links_main(void *arg)
 
 /* ---- Init, teardown ---------------------------------------------------------------------------------------- */
 
-void tutti__link_use(tutti__links *links, int at, int state)
-{
-    tutti__link *link = &links->at[at];
-    int n = atomic_load(&links->n_used);
-
-    if (link->state == TUTTI__LINK_NONE) {
-        link->fd = link->came = -1;
-        if (links->directory) {
-            link->pid = links->directory->places[at].pid;
-            link->is_here = links->directory->places[at].here;
-        }
-        links->used[n] = at;
-        atomic_store(&links->n_used, n + 1);
-    }
-    atomic_store(&link->state, state);
-}
-
 static void close_all(const tutti__control_opts *opts)
 {
     for (int i = 0; i < opts->mesh->n; i++)
@@ -348,30 +325,6 @@ tutti__links *tutti__links_new(const tutti__comm *comm, const tutti__control_opt
     return links;
 }
 
-static int watch(tutti__links *links, int at, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)at};
-
-    /* Unsent data stay in the queue, where urgent frames can overtake them, instead of in the socket. Without effect on unix
-     * sockets. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){128 << 10}, sizeof(int));
-    return epoll_ctl(links->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
-}
-
-int tutti__link_opened(tutti__links *links, int at, int fd)
-{
-    int error;
-
-    pthread_mutex_lock(&links->lock);
-    tutti__link_use(links, at, TUTTI__LINK_OPEN);
-    links->at[at].fd = fd;
-    error = watch(links, at, fd);
-    pthread_cond_broadcast(&links->changed);
-    pthread_mutex_unlock(&links->lock);
-    tutti__link_push(links, at);
-    return error;
-}
-
 int tutti__links_start(tutti__links *links)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)links->size};
@@ -383,7 +336,7 @@ int tutti__links_start(tutti__links *links)
         epoll_ctl(links->epoll, EPOLL_CTL_ADD, links->wake, &event) != 0)
         return errno;
     for (int i = 0; i < links->n_used && !error; i++)
-        error = watch(links, links->used[i], links->at[links->used[i]].fd);
+        error = tutti__link_poll(links, links->used[i], links->at[links->used[i]].fd);
     if (!error)
         error = tutti__connect_start(links);
     if (error)

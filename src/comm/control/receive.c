@@ -17,8 +17,8 @@ enum { BYTES_A_TURN = 1 << 20, FRAME_COST = 4096 };
 void tutti__control_farewell(tutti__control *control, int rank, int from, uint64_t last)
 {
     const tutti__link *link = &control->links->at[control->members[rank].link];
-    const tutti__flood_event event = {.kind = from == rank ? TUTTI__FLOOD_GOODBYE
-                                                           : TUTTI__FLOOD_LEFT,
+    const tutti__flood_event event = {.kind =
+                                          from == rank ? TUTTI__FLOOD_GOODBYE : TUTTI__FLOOD_LEFT,
                                       .rank = rank,
                                       .from = from,
                                       .connected = link->state == TUTTI__LINK_OPEN && !link->over};

@@ -209,6 +209,20 @@ void tutti__link_push(tutti__links *links, int at)
     pthread_mutex_unlock(&links->lock);
 }
 
+int tutti__link_opened(tutti__links *links, int at, int fd)
+{
+    int error;
+
+    pthread_mutex_lock(&links->lock);
+    tutti__link_use(links, at, TUTTI__LINK_OPEN);
+    links->at[at].fd = fd;
+    error = tutti__link_poll(links, at, fd);
+    pthread_cond_broadcast(&links->changed);
+    pthread_mutex_unlock(&links->lock);
+    tutti__link_push(links, at);
+    return error;
+}
+
 void tutti__link_clear(tutti__links *links, int at)
 {
     tutti__link *link = &links->at[at];
@@ -309,8 +323,8 @@ void tutti__control_send_near(tutti__control *control, const tutti__frame *head,
 
 void tutti__control_pass_left(tutti__control *control, int rank, int from, uint64_t seen)
 {
-    const tutti__wire_head whole = {
-        control->comm->id, {.kind = TUTTI__FRAME_LEFT, .culprit = rank, .id = seen}};
+    const tutti__wire_head whole = {control->comm->id,
+                                    {.kind = TUTTI__FRAME_LEFT, .culprit = rank, .id = seen}};
 
     pthread_mutex_lock(&control->links->lock);
     for (int i = 0; i < control->flood.n_to; i++) {

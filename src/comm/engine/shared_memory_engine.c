@@ -43,7 +43,7 @@ static void publish(tutti__engine *engine, tutti__operation *op)
     shm_engine *e = (shm_engine *)engine;
 
     tutti__cma_agree(e->shm);
-    e->by_tree = tutti__shm_reduces_by_tree(e->shm, op);
+    e->by_tree = e->shm->fan > 0 && tutti__shm_reduces_by_tree(e->shm, op);
     e->small = !e->by_tree && !tutti__op_allocates(op) && tutti__shm_is_small(e->shm, op);
     if (e->small)
         tutti__shm_small_publish(e->shm, op);

@@ -91,6 +91,7 @@ struct tutti_store {
     /* TCP: the secret of this handle's connections, and of groups that meet there; else NULL. */
     const tutti__secret *secret;
     tutti__address address; /* this end's, as others may reach it; length 0: none */
+    bool hosted;            /* by this process, for others */
     _Atomic bool lost;      /* its server has closed a connection that was in use */
     char where[96];         /* for messages: "the store at 127.0.0.1:4711" */
 };

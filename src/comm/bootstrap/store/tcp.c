@@ -252,6 +252,7 @@ static tutti_status handle_new(tutti_store **store_p, const tutti__address *addr
         return status;
     }
     t->hosted = hosted;
+    t->store.hosted = hosted != NULL;
     t->store.address.length = sizeof t->store.address.at;
     getsockname(fd, (struct sockaddr *)&t->store.address.at, &t->store.address.length);
     give_back(t, fd);

@@ -19,15 +19,9 @@ size_t tutti__shm_chunk_bytes(const tutti__comm *comm)
     return bytes > least ? bytes : least;
 }
 
-/* Numbers of a rank in the table of counts. */
-static size_t row(size_t n)
-{
-    return 2 * n + 1;
-}
-
 size_t tutti__shm_block_bytes(int size, size_t chunk_bytes)
 {
-    size_t n = (size_t)size, counts = 2 * n * row(n) * sizeof(uint64_t);
+    size_t n = (size_t)size, counts = 2 * n * tutti__shm_counts_row(size) * sizeof(uint64_t);
 
     return round_up(sizeof(tutti__shm_block) + n * sizeof(tutti__shm_slot) +
                         tutti__shm_n_nodes(size) * sizeof(tutti__shm_node) + counts,
@@ -40,14 +34,6 @@ void tutti__shm_block_init(tutti__shm_block *block, const tutti__comm *comm)
     block->chunk_bytes = tutti__shm_chunk_bytes(comm);
     block->bytes = tutti__shm_block_bytes(comm->size, block->chunk_bytes);
     block->fan = (uint32_t)tutti__shm_fan(comm);
-}
-
-uint64_t *tutti__shm_counts_of(tutti__shm *shm, uint64_t sequence, int rank)
-{
-    size_t n = (size_t)shm->comm->size;
-
-    return (uint64_t *)(void *)&shm->nodes[tutti__shm_n_nodes(shm->comm->size)] +
-           ((size_t)(sequence & 1) * n + (size_t)rank) * row(n);
 }
 
 void tutti__shm_announce(tutti__shm *shm, tutti__cause *cause)

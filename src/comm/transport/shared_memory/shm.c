@@ -53,6 +53,8 @@ tutti_status tutti__shm_new(tutti__shm **shm_p, tutti__comm *comm, const tutti__
     shm->comm = comm;
     shm->block = block;
     shm->nodes = (tutti__shm_node *)(void *)&block->slots[comm->size];
+    shm->counts = (uint64_t *)(void *)&shm->nodes[tutti__shm_n_nodes(comm->size)];
+    shm->counts_row = tutti__shm_counts_row(comm->size);
     shm->result = (char *)block + tutti__shm_block_bytes(comm->size, 0);
     shm->staging = shm->result + block->chunk_bytes;
     shm->pointers = (void **)(shm + 1);

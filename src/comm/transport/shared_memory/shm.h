@@ -136,6 +136,8 @@ struct tutti__shm {
     int fan;                      /* the block's */
     tutti__shm_node *nodes, *bed; /* bed: on whose futex this rank sleeps */
     size_t n_beds;                /* the first so many nodes have sleepers */
+    uint64_t *counts;
+    size_t counts_row; /* numbers of a rank in it */
     char *result, *staging;
     void **pointers; /* tutti__shm_pointers */
     /* barriers: by the tree also those that begin an operation. tick: staged chunks so far; chunk t uses buffer t mod 6 */
@@ -273,7 +275,16 @@ static inline bool tutti__shm_reaches(const tutti__shm *shm, int rank)
 }
 /* The counts that `rank` gives to each rank in the uneven operation with this sequence number, those that it expects from
  * each, and the largest that it gives; read them after the operation was entered. */
-uint64_t *tutti__shm_counts_of(tutti__shm *shm, uint64_t sequence, int rank);
+/* Numbers of a rank in the table of counts: whole cache lines. */
+static inline size_t tutti__shm_counts_row(int size)
+{
+    return ((size_t)size * 2 + 8) / 8 * 8;
+}
+static inline uint64_t *tutti__shm_counts_of(const tutti__shm *shm, uint64_t sequence, int rank)
+{
+    return shm->counts +
+           ((size_t)(sequence & 1) * (size_t)shm->comm->size + (size_t)rank) * shm->counts_row;
+}
 
 /* ---- Memory -------------------------------------------------------------------------------------------- */
 
