@@ -53,6 +53,7 @@ for model in ${*:-gpt2 resnet18}; do
         for ranks in 1 2; do
             row "$model" "1 batch, 2 parts$keys" $ranks --tensor $ranks --tensor-parts 2 $keys
         done
+        row "$model" "1 batch, 2 parts$keys" 4 --tensor 2 --pipeline 2 --tensor-parts 2 $keys
         for zero in 0 1 2 3; do
             row "$model" "2 batches, 2 parts$keys" 4 --tensor 2 --tensor-parts 2 --zero $zero $keys
         done
