@@ -108,6 +108,7 @@ static int two_leave(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK_0(adds_up(group));
+    CHECK_OK(tutti_meet(group, "added")); /* a later call's failure ends an earlier one, too */
     if (rank == FIRST)
         return 0;
     if (rank == SECOND) {
@@ -131,6 +132,7 @@ static int one_leaves(tutti_group *group, void *arg)
 {
     (void)arg;
     CHECK_0(adds_up(group));
+    CHECK_OK(tutti_meet(group, "added"));
     if (tutti_group_rank(group) == 17)
         return 0;
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER);
@@ -144,6 +146,7 @@ static int one_aborts(tutti_group *group, void *arg)
 {
     (void)arg;
     CHECK_0(adds_up(group));
+    CHECK_OK(tutti_meet(group, "added"));
     if (tutti_group_rank(group) == MANY - 1)
         tutti_group_abort(group, "enough");
     while (tutti_group_status(group) == TUTTI_OK)

@@ -27,8 +27,6 @@
 #include <stdlib.h>
 
 enum {
-    LOOKS = 64,
-    YIELDS = 32,
     IN_CALL = 4, /* times as many yields within a call, where all ranks are active */
     MOVE_MS = 10,
 };
@@ -57,20 +55,6 @@ static int find_missing(const tutti__shm *shm, int rank, point at)
     while (rank < shm->comm->size && is_here(shm, rank, at))
         rank++;
     return rank;
-}
-
-/* ---- The futex ------------------------------------------------------------------------------------- */
-
-void tutti__shm_wake_all(tutti__shm *shm)
-{
-    for (size_t i = 0; i < shm->n_beds; i++) {
-        tutti__shm_node *bed = &shm->nodes[i];
-
-        if (atomic_load(&bed->sleepers) == 0)
-            continue;
-        atomic_fetch_add(&bed->futex, 1);
-        tutti__futex_wake(&bed->futex);
-    }
 }
 
 static tutti_status fail_late(tutti__shm *shm, const tutti__operation *op, point at)
@@ -207,16 +191,6 @@ static tutti_status wait_for_all(tutti__shm *shm, const tutti__operation *op, po
 void tutti__shm_barrier_open(tutti__shm *shm)
 {
     tutti__shm_set_patience(shm, shm->comm->size > tutti__cores());
-}
-
-void tutti__shm_set_patience(tutti__shm *shm, bool crowded)
-{
-    int spin = shm->comm->tuning.spin;
-
-    /* Many ranks on few cores would come back from yielding often before the last has had its turn: each takes a core from
-     * those that are still on their way. */
-    shm->yields = spin > 0 ? spin : spin < 0 || shm->crowded ? 0 : YIELDS;
-    shm->looks = crowded ? 0 : LOOKS;
 }
 
 tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__operation *op)
