@@ -7,7 +7,6 @@
 #include "base/base.h"
 #include "checkpoint/copies.h"
 #include "ddp/pieces.h"
-#include "device/planned/planned.h"
 #include "nn/nn.h"
 
 #include <stdlib.h>
