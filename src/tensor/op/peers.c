@@ -68,8 +68,7 @@ tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t)
         TUTTI_TRY(tutti__peers_widen(cx, wide, t->data, n, t->dtype));
     }
     TUTTI_TRY(peers->sum(peers->self, tutti__peers_stream(cx), wide, n));
-    return t->dtype == TUTTI_F32 ? TUTTI_OK
-                                 : tutti__peers_narrow(cx, t->data, wide, n, t->dtype);
+    return t->dtype == TUTTI_F32 ? TUTTI_OK : tutti__peers_narrow(cx, t->data, wide, n, t->dtype);
 }
 
 /* Gives `to` the elements of `from` in memory of its own. */
@@ -252,7 +251,8 @@ static void move_rows(const tutti__node *n, const char *x, char *y)
 static tutti_status places_of(const tutti__node *n, tutti_tensor **t_p)
 {
     const attributes *a = n->attributes;
-    tutti_tensor *t = *t_p = tutti__tensor_new(n->cx, TUTTI_SHAPE(n->src[0]->shape.d[0]), TUTTI_I64);
+    tutti_tensor *t = *t_p =
+        tutti__tensor_new(n->cx, TUTTI_SHAPE(n->src[0]->shape.d[0]), TUTTI_I64);
 
     if (!t)
         return TUTTI_ERR_MEMORY;

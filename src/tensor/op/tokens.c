@@ -57,8 +57,7 @@ static tutti_status gather(const tutti__node *n, const division *d, const void *
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(copy(n, mine, own, filled));
     TUTTI_TRY(zero(n, (char *)mine + filled, floats * sizeof *mine - filled));
-    TUTTI_TRY(
-        d->peers->all_gather(d->peers->self, tutti__peers_stream(n->cx), mine, floats, all));
+    TUTTI_TRY(d->peers->all_gather(d->peers->self, tutti__peers_stream(n->cx), mine, floats, all));
     for (size_t r = 0; all != to && r < size; r++) {
         int64_t begin, rows = tutti__chunk(d->rows, (int)size, (int)r, &begin);
 
@@ -210,8 +209,7 @@ static tutti_status own_gradient(tutti__node *n)
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
     TUTTI_TRY(tutti__tensor_row_major(n->dst->grad, &dy));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
-    return copy(n, dx->data, (const char *)dy + (size_t)d.begin * d.bytes,
-                (size_t)d.own * d.bytes);
+    return copy(n, dx->data, (const char *)dy + (size_t)d.begin * d.bytes, (size_t)d.own * d.bytes);
 }
 
 #define GATHER(gradient, ...)                                                                      \
