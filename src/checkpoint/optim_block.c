@@ -5,8 +5,6 @@
 #include "comm/comm.h"
 #include "optim/optim.h"
 #include "tensor/tensor.h"
-#include "device/planned/planned.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +31,7 @@ static tutti_status make_room(tutti__optim_block *block, const tutti_module *m)
     block->values = block->ops->host_alloc(block->device, values_bytes(block));
     if (!block->values)
         return TUTTI_ERR_MEMORY;
-    if (!tutti__is_planned(block->device))
+    if (!block->ops->plans)
         memset(block->values, 0, values_bytes(block));
     return TUTTI_OK;
 }

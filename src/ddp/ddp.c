@@ -138,7 +138,7 @@ static tutti_status move_module(tutti_ddp *ddp, const size_t *order, const void 
     }
     if (status == TUTTI_OK)
         status = from_p ? tutti__flat_reserve(ddp->module->root, tensors, gradients, from_p)
-                    : tutti_module_flat_layout(ddp->module, tensors, gradients);
+                        : tutti_module_flat_layout(ddp->module, tensors, gradients);
     free(tensors);
     ddp->moved = status == TUTTI_OK;
     for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++)

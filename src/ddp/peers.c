@@ -27,8 +27,7 @@ static tutti_status reduce_scatter(void *self, tutti_stream *stream, float *valu
     tutti_group *group = self;
 
     return tutti_reduce_scatter(
-        group,
-        (tutti_const_buf){values, n * (size_t)tutti_group_size(group), TUTTI_F32, stream},
+        group, (tutti_const_buf){values, n * (size_t)tutti_group_size(group), TUTTI_F32, stream},
         (tutti_buf){own, n, TUTTI_F32, stream}, TUTTI_SUM, NULL);
 }
 

@@ -149,7 +149,7 @@ static void make_room(tutti_zero *zero, size_t most)
             return;
         give_back(zero, oldest);
         zero->present--;
-        }
+    }
 }
 
 tutti_status tutti__units_drop(tutti_zero *zero)
@@ -378,11 +378,11 @@ static tutti_status gather_shares(tutti_zero *zero, int root, float *room)
         if (here) /* what every rank has whole, before it */
             TUTTI_TRY(take_whole(zero, at, tutti__zero_begin(zero, b)));
         TUTTI_TRY(own_share(zero, b, room, &mine));
-        TUTTI_TRY(tutti_gather(
-            zero->group, (tutti_const_buf){mine, share, TUTTI_F32, NULL},
-            (tutti_buf){here ? zero->whole + tutti__zero_begin(zero, b) : NULL,
-                        here ? share * (size_t)zero->sharding.peers.size : 0, TUTTI_F32, NULL},
-            root, NULL));
+        TUTTI_TRY(tutti_gather(zero->group, (tutti_const_buf){mine, share, TUTTI_F32, NULL},
+                               (tutti_buf){here ? zero->whole + tutti__zero_begin(zero, b) : NULL,
+                                           here ? share * (size_t)zero->sharding.peers.size : 0,
+                                           TUTTI_F32, NULL},
+                               root, NULL));
         at = tail_begin(zero, b);
     }
     return here ? take_whole(zero, at, zero->root->n_flat) : TUTTI_OK;
@@ -424,8 +424,8 @@ static tutti_status note_frozen(tutti_zero *zero)
         const bool is_vector = frozen && ddp->parameters[i]->shape.n < 2;
         const size_t next = k + 1 < ddp->n ? root->offsets[root->placement[k + 1]] : root->n_flat;
 
-        if (end > begin && (!frozen || root->offsets[i] != end || next - begin > most ||
-                            is_vector != vectors)) {
+        if (end > begin &&
+            (!frozen || root->offsets[i] != end || next - begin > most || is_vector != vectors)) {
             TUTTI_TRY(
                 tutti__zero_note(zero, zero->n_noted, root->flat_gradients + begin, end - begin));
             zero->buckets[zero->n_noted - 1].vectors = vectors;

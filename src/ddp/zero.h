@@ -21,7 +21,8 @@ typedef struct tutti__zero_bucket {
     uint64_t used;  /* the number of the operation that last read it */
     bool vectors;   /* nearly all operations read some of them: they stay until the update */
     tutti_dtype as; /* F32, or what others' shares were rounded to when they were gathered */
-    bool exact[2];  /* in evaluation, training: some operation reads more than is left after rounding for another */
+    bool exact
+        [2]; /* in evaluation, training: some operation reads more than is left after rounding for another */
 } tutti__zero_bucket;
 
 /* A bucket that had to be gathered, and in which dtype it was read then. */

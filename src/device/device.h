@@ -33,6 +33,7 @@ struct tutti_stream {
 struct tutti__device_ops {
     const char *name;
     bool is_host;       /* the host may read and write its memory, and inputs need no copy */
+    bool plans;         /* planned/: nothing may be computed, and memory not be touched */
     int (*count)(void); /* devices of this kind that are usable now */
     /* OK, or UNSUPPORTED (the build) or DEVICE (the machine) with a message that says why, and what to do */
     tutti_status (*why)(void);

@@ -122,8 +122,7 @@ static tutti_status plan_make(const struct tutti_root *root, tutti_tensor *const
     new->parameters = cx->device_ops->alloc(cx->device, bytes, true);
     if (gradients)
         new->gradients = gradients;
-    else if (tutti__is_planned(
-                 cx->device)) /* pages of zeros have no memory until they are written */
+    else if (cx->device_ops->plans) /* pages of zeros have no memory until they are written */
         new->gradients = tutti__planned_reserve(bytes);
     else
         new->gradients = cx->device_ops->alloc(cx->device, bytes, true);

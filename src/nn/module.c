@@ -3,7 +3,6 @@
  * Everything below a module is found by filtering the root's list by owner, so that it is in PyTorch's order at every level of
  * the tree. Walks over the i-th, i = 0, 1, 2 ..., continue from a cursor, and names are found by a hash table: a model may have
  * tens of thousands of parameters. */
-#include "device/planned/planned.h"
 #include "nn/nn.h"
 #include "nn/part.h"
 
@@ -343,7 +342,7 @@ tutti_status tutti__draw_later(const tutti__state *state, void *values)
     tutti_status status = TUTTI_OK;
 
     if (state->later.init == TUTTI_INIT_ZEROS || state->owner->root->no_values ||
-        tutti__is_planned(cx->device))
+        cx->device_ops->plans)
         return TUTTI_OK; /* memory is zeroed already */
     if (!cx->device_ops->is_host)
         here = tutti__alloc(bytes);

@@ -57,9 +57,10 @@ typedef struct tutti__bucket {
     tutti__event *ready;
     tutti_work *work; /* while in flight */
     uint64_t ready_ns;
-    tutti__kept kept;  /* in this step, when it was reduced */
-    bool parted;       /* it is known which parts are given back */
-    tutti__kept left;  /* what is here, if the rest has not been brought since; all 0: everything is */
+    tutti__kept kept; /* in this step, when it was reduced */
+    bool parted;      /* it is known which parts are given back */
+    tutti__kept
+        left; /* what is here, if the rest has not been brought since; all 0: everything is */
     tutti_bucket view; /* for hooks */
     tutti_bucket_info info;
 } tutti__bucket;

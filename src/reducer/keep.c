@@ -14,8 +14,10 @@ static tutti_status reserve_on_device(tutti_reducer *r, size_t bytes)
 {
     r->block = r->stream->ops->reserve(r->stream->device, bytes);
     for (size_t b = 0; b < r->n_buckets; b++)
-        r->buckets[b].left =
-            (tutti__kept){0, 0, r->buckets[b].span / tutti_dtype_size(r->gradients[r->order[r->buckets[b].info.first]].dtype)};
+        r->buckets[b].left = (tutti__kept){
+            0, 0,
+            r->buckets[b].span /
+                tutti_dtype_size(r->gradients[r->order[r->buckets[b].info.first]].dtype)};
     return r->block ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 

@@ -301,7 +301,8 @@ static tutti_status assign_buckets(tutti_reducer *r)
             items[i] = (tutti_bucket_item){g->count * tutti_dtype_size(g->dtype), g->dtype,
                                            g->sparse || g->late}; /* in a bucket of its own */
             if (r->vectors_apart && g->rows > 0 && g->dtype == TUTTI_F32)
-                items[i].dtype = TUTTI_BF16; /* another kind; no gradient has it where this is set */
+                items[i].dtype =
+                    TUTTI_BF16; /* another kind; no gradient has it where this is set */
         }
         r->n_buckets =
             tutti_bucket_assignment(items, r->n_reduced, bytes, limits->n, false, bucket_of);

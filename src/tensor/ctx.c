@@ -59,7 +59,7 @@ static tutti_status choose_kernels(tutti_ctx *cx, tutti_kernels wanted)
     cx->nondeterministic |= deterministic == 0;
     cx->tf32 = tf32 == 1;
     TUTTI_TRY(wanted_kernels(wanted, &wanted));
-    if (cx->device.kind != TUTTI_CPU && !tutti__is_planned(cx->device))
+    if (cx->device.kind != TUTTI_CPU && !cx->device_ops->plans)
         return choose_device_kernels(cx, wanted);
     if (wanted != TUTTI_KERNELS_REFERENCE) {
         tutti_status status = tutti__kernels_onednn(&cx->kernels);
@@ -198,7 +198,7 @@ static void put_space(void *self, void *p)
 /* Host memory is the heap's, an arena's default. Of planned memory an arena counts what it uses, not what it has. */
 static void set_arenas(tutti_ctx *cx)
 {
-    const bool planned = tutti__is_planned(cx->device);
+    const bool planned = cx->device_ops->plans;
 
     if (cx->device_ops->is_host && !planned)
         return;

@@ -288,7 +288,8 @@ struct tutti__kernels {
 /* <name>_forward and <name>_backward: both or none. */
 #define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
     X(attention) X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
-#define TUTTI__KERNELS_OPTIONAL(X) X(attention_work) X(label_rows) X(label_sums) X(job) X(dropout) X(fold)
+#define TUTTI__KERNELS_OPTIONAL(X)                                                                 \
+    X(attention_work) X(label_rows) X(label_sums) X(job) X(dropout) X(fold)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

@@ -649,7 +649,7 @@ tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter)
     grad = tutti__tensor_new(parameter->cx, parameter->shape, parameter->dtype);
     if (!grad)
         return NULL;
-    if (tutti__is_planned(parameter->cx->device)) /* it is about to be written */
+    if (parameter->cx->device_ops->plans) /* it is about to be written */
         tutti__planned_touch(p->grad, tutti__tensor_bytes(parameter));
     grad->data = p->grad;
     grad->accumulate = accumulate;

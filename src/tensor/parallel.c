@@ -9,8 +9,6 @@
 #include "tensor/parallel.h"
 
 #include "base/thread.h"
-#include "device/planned/planned.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,7 +273,7 @@ void tutti__parallel(tutti_ctx *cx, tutti__parallel_job *job, void *arg, int64_t
     const place outer = here; /* the place in another context's call, if any */
     tutti__thread_pool *p = within || n < 2 ? NULL : pool_of(cx);
 
-    if (tutti__is_planned(cx->device))
+    if (cx->device_ops->plans)
         return; /* but the threads have been started, which takes memory */
     if (!p) {
         for (int64_t i = 0; i < n; i++)

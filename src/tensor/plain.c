@@ -8,7 +8,6 @@
  * parts are computed by the context's threads, with the same bits for any number of them; elements of 16 bit are converted in pieces of
  * these, which stay in the cache. Sources that are broadcast are expanded part by part; their gradients are computed in the
  * result's shape, then summed. */
-#include "device/planned/planned.h"
 #include "tensor/broadcast.h"
 #include "tensor/op.h"
 #include "tensor/parallel.h"
@@ -151,7 +150,7 @@ static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
         const uint16_t *half = p;
 
         TUTTI_TRY(host_memory(w, t->shape, TUTTI_F32, &p));
-        if (!tutti__is_planned(w->cx->device))
+        if (!w->cx->device_ops->plans)
             tutti__half_to_f32(p, half, count, t->dtype);
     }
     *p_p = p;
@@ -219,7 +218,7 @@ static tutti_status put(work *w, tutti_tensor *t, const void *computed)
 
         if (!in_place(w))
             TUTTI_TRY(host_memory(w, t->shape, t->dtype, &half));
-        if (!tutti__is_planned(w->cx->device))
+        if (!w->cx->device_ops->plans)
             tutti__half_from_f32(half, computed, count, t->dtype);
         from = half;
     }
@@ -428,7 +427,7 @@ static tutti_status compute(work *w, plain_function *function)
     w->p.src = w->src;
     w->p.kept = n->saved[0];
     if (!n->op->plain.elementwise) {
-        if (!tutti__is_planned(w->cx->device))
+        if (!w->cx->device_ops->plans)
             function(&w->p);
         return TUTTI_OK;
     }

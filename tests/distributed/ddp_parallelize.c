@@ -52,8 +52,7 @@ static int stand_new(stand *t, const subject *s, const tutti_peers *peers)
                                    .parallel = peers,
                                    .parallel_tokens = s->tokens};
 
-    CHECK_OK(tutti_ctx_new(&t->cx, test_device(),
-                           &(tutti_ctx_opts){.threads = 1, .seed = 5}));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &(tutti_ctx_opts){.threads = 1, .seed = 5}));
     CHECK_OK(tutti_model_new(&t->model, t->cx, s->model, &opts));
     t->m = tutti_model_module(t->model);
     if (s->lora)

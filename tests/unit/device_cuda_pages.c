@@ -35,7 +35,7 @@ static void pages_come_and_go(void)
     for (int i = 0; i < 4; i++)
         fill_page(stream, p + i * PAGE, i);
     CHECK_OK(ops->back(gpu, p, 4 * PAGE, false)); /* they are there */
-    ops->give_back(gpu, p + 1, 3 * PAGE); /* pages 1 and 2 are whole */
+    ops->give_back(gpu, p + 1, 3 * PAGE);         /* pages 1 and 2 are whole */
     ops->give_back(gpu, p, 0);
     CHECK(memory_usage().used == 2 * PAGE && memory_usage().kept == 2 * PAGE);
     CHECK_OK(ops->back(gpu, p + 2 * PAGE, 1, false)); /* before it went */

@@ -94,8 +94,8 @@ static tutti_status unmap(tutti__cuda_device *d, batch *b)
             end++;
             continue;
         }
-        TUTTI_TRY(failed(
-            d, r->unmap(d->index, b->of->p + i * all->bytes, (end - i) * all->bytes), "unmapping"));
+        TUTTI_TRY(failed(d, r->unmap(d->index, b->of->p + i * all->bytes, (end - i) * all->bytes),
+                         "unmapping"));
         for (; i < end; i++) {
             all->spare[all->n_spare++] = pages[i].native;
             pages[i] = (page){.state = ABSENT};
@@ -212,9 +212,9 @@ void *tutti__cuda_pages_reserve(tutti__cuda_device *d, size_t bytes)
         return NULL;
     r->n = bytes ? (bytes + all->bytes - 1) / all->bytes : 1;
     r->pages = tutti__alloc(r->n * sizeof *r->pages);
-    if (r->pages && failed(d,
-                           tutti__cuda_module()->runtime->reserve(d->index, r->n * all->bytes, &p),
-                           "reserving addresses") == TUTTI_OK) {
+    if (r->pages &&
+        failed(d, tutti__cuda_module()->runtime->reserve(d->index, r->n * all->bytes, &p),
+               "reserving addresses") == TUTTI_OK) {
         r->p = p;
         r->next = all->reservations;
         all->reservations = r;

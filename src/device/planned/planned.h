@@ -14,11 +14,6 @@
 #define TUTTI__PLANNED                                                                             \
     ((tutti_device_kind)0x706c616e) /* not of <tutti/device.h>: no program asks for it */
 
-static inline bool tutti__is_planned(tutti_device device)
-{
-    return device.kind == TUTTI__PLANNED;
-}
-
 /* Waits until no other thread plans; counts begin at 0. */
 void tutti__planned_begin(void);
 void tutti__planned_end(void);

@@ -516,6 +516,7 @@ static const tutti__flat_ops flat = {
 const tutti__device_ops tutti__planned_ops = {
     .name = "planned",
     .is_host = true,
+    .plans = true,
     .count = planned_count,
     .why = planned_why,
     .alloc = planned_alloc,

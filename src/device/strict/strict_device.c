@@ -303,9 +303,9 @@ static void *strict_reserve(tutti_device device, size_t bytes)
         return NULL;
     r->n = bytes / page + 1;
     r->has = tutti__alloc(r->n * sizeof *r->has);
-    p = r->has ? mmap(NULL, r->n * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                      0)
-               : MAP_FAILED;
+    p = r->has
+            ? mmap(NULL, r->n * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+            : MAP_FAILED;
     if (p == MAP_FAILED) {
         free(r->has);
         free(r);

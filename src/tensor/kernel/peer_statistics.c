@@ -4,7 +4,6 @@
  * Golub and LeVeque: deviations from each rank's own mean, plus those of the means from the common one. So there is no
  * cancellation, as with sums of x and x^2, and a rank without values adds nothing. Every rank joins the same numbers in
  * the same order: statistics, and so the running ones, have the same bits on all. */
-#include "device/planned/planned.h"
 #include "tensor/kernel.h"
 
 /* Joins channel c of all ranks, whose contributions are n floats each. */
@@ -49,7 +48,7 @@ tutti_status tutti__peers_moments(const tutti__batch_norm *a, tutti__batch_norm_
     }
     mine[2 * C] = (float)saved->count;
     TUTTI_TRY(a->peers->all_gather(a->peers->self, NULL, mine, n, all));
-    if (tutti__is_planned(running_mean->cx->device))
+    if (running_mean->cx->device_ops->plans)
         return TUTTI_OK;
     saved->count = 0;
     for (size_t r = 0; r < size; r++)

@@ -98,8 +98,8 @@ static double conv2d_flops(const tutti__node *n)
                   .activations = 1,                                                                \
                   .autocast = TUTTI_OP_LOW,                                                        \
                   .backward_reads = 1 << 0 | 1 << 1},                                              \
-        .forward = conv2d_forward, .backward = conv2d_backward, .lazy = 1 << 0,                    \
-        .rounds = 1 << 1, .flops = conv2d_flops                                                                      \
+        .forward = conv2d_forward, .backward = conv2d_backward, .lazy = 1 << 0, .rounds = 1 << 1,  \
+        .flops = conv2d_flops                                                                      \
     }
 
 /* ---- Options --------------------------------------------------------------------------------- */

@@ -611,8 +611,7 @@ static tutti_tensor *in_two_operations(tutti_tensor *x, tutti_tensor *weight, tu
 static bool in_chunks(const tutti_tensor *x, const tutti_tensor *target,
                       const tutti_linear_cross_entropy_opts *o)
 {
-    return x->poison == TUTTI_OK &&
-           target->poison == TUTTI_OK && tutti_shape_count(x->shape) > 0 &&
+    return x->poison == TUTTI_OK && target->poison == TUTTI_OK && tutti_shape_count(x->shape) > 0 &&
            x->cx->autocast != TUTTI_F16 && x->dtype != TUTTI_F16 && target->dtype == TUTTI_I64 &&
            !o->weight &&
            (o->reduction == TUTTI_REDUCTION_MEAN || o->reduction == TUTTI_REDUCTION_SUM);

@@ -204,12 +204,12 @@ static tutti_status device_rows(tutti__logit_rows *c)
 {
     const tutti__divided_classes *d = c->divided;
     tutti__label_rows a = {.rows = c->rows,
-                                 .classes = c->classes,
-                                 .ignore_index = c->how->ignore_index,
-                                 .label_smoothing = c->how->label_smoothing,
-                                 .gradients = c->gradients,
-                                 .divisor = c->divisor,
-                                 .first = c->first};
+                           .classes = c->classes,
+                           .ignore_index = c->how->ignore_index,
+                           .label_smoothing = c->how->label_smoothing,
+                           .gradients = c->gradients,
+                           .divisor = c->divisor,
+                           .first = c->first};
     const tutti__kernels *k = c->cx->f32_kernels;
 
     if (d) {

@@ -252,7 +252,8 @@ static void move_rows(const tutti__node *n, const char *x, char *y)
 static tutti_status places_of(const tutti__node *n, tutti_tensor **t_p)
 {
     const attributes *a = n->attributes;
-    tutti_tensor *t = *t_p = tutti__tensor_new(n->cx, TUTTI_SHAPE(n->src[0]->shape.d[0]), TUTTI_I64);
+    tutti_tensor *t = *t_p =
+        tutti__tensor_new(n->cx, TUTTI_SHAPE(n->src[0]->shape.d[0]), TUTTI_I64);
 
     if (!t)
         return TUTTI_ERR_MEMORY;

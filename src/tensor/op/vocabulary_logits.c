@@ -61,8 +61,7 @@ static tutti_status gather_rows(tutti_tensor *to, const tutti_tensor *own,
     tutti_ctx *cx = to->cx;
 
     if (half)
-        TUTTI_TRY(
-            tutti__peers_widen(cx, r->wide, row, (size_t)(rows * width), own->dtype));
+        TUTTI_TRY(tutti__peers_widen(cx, r->wide, row, (size_t)(rows * width), own->dtype));
     TUTTI_TRY(move_columns(cx, r->mine, r->each, half ? r->wide : row, width, rows, width,
                            sizeof(float)));
     TUTTI_TRY(tutti__peers_gather_values(d->peers, tutti__peers_stream(cx), r->mine,

@@ -5,7 +5,6 @@
 #include "train/forecast/footprint.h"
 
 #include "base/base.h"
-#include "device/planned/planned.h"
 #include "nn/nn.h"
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 
 /* Memory, from cuMemCreate. Its number is the address of this. */
 typedef struct memory {
-    size_t at, bytes; /* of the file */
+    size_t at, bytes;  /* of the file */
     int device, users; /* the handle, and mappings */
 } memory;
 
@@ -87,8 +87,8 @@ bool standin_holds_pages(const void *p, size_t bytes)
 
 static CUresult get_error_name(CUresult error, const char **name_p)
 {
-    *name_p = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
-                                                : "CUDA_ERROR_INVALID_VALUE";
+    *name_p =
+        error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
     return CUDA_SUCCESS;
 }
 

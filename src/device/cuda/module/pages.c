@@ -94,16 +94,15 @@ tutti_status tutti__cuda_page_bytes(int device, size_t *bytes_p)
         return tutti__cuda_fail(TUTTI_ERR_UNSUPPORTED, "the NVIDIA driver has no %s",
                                 driver.missing);
     if ((status = tutti__cuda_use(device)) != TUTTI_OK ||
-        (status =
-             CALL(cuDeviceGetAttribute(&supported,
-                                       CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                                       device))) != TUTTI_OK)
+        (status = CALL(cuDeviceGetAttribute(
+             &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device))) !=
+            TUTTI_OK)
         return status;
     if (!supported)
         return tutti__cuda_fail(TUTTI_ERR_UNSUPPORTED,
                                 "the device, or its driver, has no virtual memory management");
-    return CALL(cuMemGetAllocationGranularity(bytes_p, &properties,
-                                              CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    return CALL(
+        cuMemGetAllocationGranularity(bytes_p, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 }
 
 tutti_status tutti__cuda_reserve(int device, size_t bytes, void **p)

@@ -1,8 +1,6 @@
 /* embedding.c -- copies rows out of a table, and adds gradients to it.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/reference/reference.h"
 
-#include "device/planned/planned.h"
-
 #include <string.h>
 
 tutti_status tutti__reference_embedding_forward(tutti_tensor *y, tutti_tensor *w,
@@ -11,7 +9,7 @@ tutti_status tutti__reference_embedding_forward(tutti_tensor *y, tutti_tensor *w
     const int64_t *index = indices->data, D = w->shape.d[1];
 
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
-    if (tutti__is_planned(y->cx->device))
+    if (y->cx->device_ops->plans)
         return TUTTI_OK;
     for (int64_t i = 0; i < tutti_shape_count(indices->shape); i++)
         memcpy((float *)y->data + i * D, (const float *)w->data + index[i] * D,
@@ -24,7 +22,7 @@ tutti_status tutti__reference_embedding_backward(tutti_tensor *dw, tutti_tensor 
 {
     const int64_t *index = indices->data, D = dw->shape.d[1];
 
-    if (tutti__is_planned(dw->cx->device))
+    if (dw->cx->device_ops->plans)
         return TUTTI_OK;
     if (!dw->accumulate)
         memset(dw->data, 0, tutti__tensor_bytes(dw));

@@ -356,9 +356,10 @@ KERNEL void divided_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__
         log_sum = largest + tutti__log_normal(sum);
         scale = tutti__exp_negative(here - largest) / (sum * divisor);
         if (t == 0)
-            loss[row] = ignored ? 0
-                                : (float)((1 - smoothing) * (log_sum - own) +
-                                          smoothing * (log_sum - all / V));
+            loss[row] =
+                ignored
+                    ? 0
+                    : (float)((1 - smoothing) * (log_sum - own) + smoothing * (log_sum - all / V));
         for (int64_t i = t; gradients && i < c.C; i += THREADS) {
             const float p = tutti__exp_f32(element(logits, start + i) - (float)here);
             float g = p * (float)scale + (float)(-smoothing / (V * divisor));
