@@ -66,6 +66,9 @@ static tutti_status take_roles(tutti_ddp *ddp, const tutti_ddp_opts *opts)
                         : !t->parameter->requires_grad ? TUTTI__FROZEN
                                                        : TUTTI__AVERAGED;
         n_averaged += ddp->roles[i] == TUTTI__AVERAGED;
+        if (ddp->roles[i] ==
+            TUTTI__IGNORED) /* else ranks would clip what they share by different factors */
+            t->parameter->counted_by_peer = true;
     }
     for (size_t i = 0; i < n_buffers; i++) {
         tutti_tensor *t = tutti_module_buffer(ddp->module, i);
