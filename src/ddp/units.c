@@ -79,7 +79,11 @@ static tutti_status begin_gather(tutti_zero *zero, size_t i)
     float *p = zero->root->flat_parameters;
     tutti_status status;
 
-    TUTTI_TRY(back(zero, b));
+    status = back(zero, b);
+    if (status != TUTTI_OK) { /* else they would wait for this rank */
+        tutti__abort_peers(zero->group, status, tutti_last_error());
+        return status;
+    }
     tutti__group_label(zero->group, 1 + (unsigned)(zero->ddp->number % 0xffffu), 1 + i,
                        ++zero->gathers);
     status = tutti_all_gather(
