@@ -255,6 +255,7 @@ static tutti_status take(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_work 
     TUTTI_TRY(take_roles(ddp, opts));
     if (ddp->opts.zero < 3 || ddp->opts.shards > 0)
         TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
+    TUTTI_TRY(tutti__zero_check(ddp));
     if (ddp->opts.shards > 0)
         TUTTI_TRY(tutti__ddp_shards_new(ddp));
     if (ddp->opts.zero > 0)

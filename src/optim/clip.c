@@ -12,7 +12,7 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
                              const tutti__flat_span **spans_p, size_t *n_p)
 {
     struct tutti_root *root = m->root;
-    const tutti__range all = {0, root->n_flat, false};
+    const tutti__range all = {.end = root->n_flat};
     const tutti__range *ranges = sharding ? sharding->ranges : &all;
     const size_t n_ranges = sharding ? sharding->n : 1;
     tutti__flat_span *spans = tutti__flat_spans(root, root->parameters.n + n_ranges);
@@ -32,7 +32,8 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
             const size_t low = begin > ranges[k].begin ? begin : ranges[k].begin;
             const size_t high = end < ranges[k].end ? end : ranges[k].end;
 
-            if (low < high && !(once && ranges[k].whole && sharding->peers.rank != 0))
+            if (low < high &&
+                !(once && (ranges[k].copy || (ranges[k].whole && sharding->peers.rank != 0))))
                 spans[n++] = (tutti__flat_span){root->flat_gradients + low, high - low};
         }
     }

@@ -1,6 +1,7 @@
-/* keep.c -- gradients of which a rank keeps only a part after their reduction (ZeRO-2).   SPDX-License-Identifier: MIT
+/* keep.c -- memory of which a rank keeps only a part after its reduction: gradients, and sums over shards (ZeRO-2).
+ * SPDX-License-Identifier: MIT
  *
- * The block stays where it is: only its pages go, and come again before backward's first write to the bucket, with any contents. It is not
+ * It stays where it is: only its pages go, and come again before the first write to the bucket, with any contents. It is not
  * in the group's memory: pages that processes share come and go at a much higher price, in all of them, and only small ones. */
 #include "reducer/internal.h"
 
@@ -9,42 +10,93 @@
 
 #include <string.h>
 
-tutti_status tutti__keep_alloc(tutti_reducer *r, size_t bytes)
+tutti_status tutti__keep_alloc(const tutti_reducer *r, size_t bytes, bool open, unsigned char **p_p)
 {
-    if (tutti__group_is_planned(r->group)) {
-        r->block = tutti__planned_reserve(bytes);
-        return r->block ? TUTTI_OK : TUTTI_ERR_MEMORY;
-    }
-    r->block = tutti__memory_reserve(bytes);
-    return r->block ? tutti__memory_open(r->block, bytes) : TUTTI_ERR_MEMORY;
+    const bool planned = r->planned;
+
+    *p_p = planned ? tutti__planned_reserve(bytes) : tutti__memory_reserve(bytes);
+    if (!*p_p)
+        return TUTTI_ERR_MEMORY;
+    return open && !planned ? tutti__memory_open(*p_p, bytes) : TUTTI_OK;
 }
 
-void tutti__keep_free(tutti_reducer *r)
+void tutti__keep_free(const tutti_reducer *r, unsigned char *p, size_t bytes)
 {
-    if (tutti__group_is_planned(r->group))
-        (void)tutti__planned_free(r->block);
+    if (r->planned)
+        (void)tutti__planned_free(p);
     else
-        tutti__memory_unreserve(r->block, r->bytes);
+        tutti__memory_unreserve(p, bytes);
+}
+
+/* ---- Parts ---- */
+
+void tutti__parts_set(tutti__bucket *b, size_t head, size_t begin, size_t end, size_t tail)
+{
+    b->parts = (tutti__bucket_parts){{0, head, begin, end, tail, b->view.buf.count}};
+}
+
+bool tutti__parts_within(const tutti__bucket *b, int k, size_t begin, size_t end, size_t *low_p,
+                         size_t *high_p)
+{
+    const size_t *part = &b->parts.at[2 * (size_t)k];
+
+    *low_p = begin > part[0] ? begin : part[0];
+    *high_p = end < part[1] ? end : part[1];
+    return *low_p < *high_p;
+}
+
+tutti_status tutti__parts_change(const tutti_reducer *r, const tutti__bucket *b, unsigned char *p,
+                                 size_t element, unsigned char *here, unsigned want)
+{
+    const bool planned = r->planned;
+
+    for (unsigned k = 0; k < TUTTI__PARTS; k++) {
+        unsigned char *part = p + b->parts.at[k] * element;
+        const size_t bytes = (b->parts.at[k + 1] - b->parts.at[k]) * element;
+        const unsigned bit = 1U << k;
+
+        if ((want & bit) == (*here & bit))
+            continue;
+        if (!(want & bit) && planned)
+            tutti__planned_give_back(part, bytes);
+        else if (!(want & bit))
+            tutti__memory_discard(part, bytes);
+        else if (planned)
+            tutti__planned_touch(part, bytes);
+        else
+            TUTTI_TRY(tutti__memory_back(part, bytes, false));
+        *here = (unsigned char)(*here ^ bit);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Gradients ---- */
+
+static unsigned char *at(const tutti_reducer *r, const tutti__bucket *b)
+{
+    return r->block + b->offset;
+}
+
+static size_t element_of(const tutti__bucket *b)
+{
+    return tutti_dtype_size(b->view.buf.dtype);
 }
 
 void tutti__reducer_keep(tutti_reducer *r, size_t bucket, size_t begin, size_t end, size_t tail)
 {
     tutti__bucket *b = &r->buckets[bucket];
-    const size_t element = tutti_dtype_size(b->view.buf.dtype);
-    unsigned char *p = r->block + b->offset;
+    const size_t element = element_of(b);
 
-    b->kept = (tutti__kept){begin, end, tail};
-    if (r->stream || tutti__group_is_planned(r->group))
+    if (r->stream)
         return;
-    if (!b->parted) {
-        b->parted = true;
-        tutti__memory_together(p, begin * element);
-        tutti__memory_together(p + begin * element, (end - begin) * element);
-        tutti__memory_together(p + end * element, (tail - end) * element);
+    if (b->parts.at[TUTTI__PARTS] == 0 && !r->planned) {
+        tutti__memory_together(at(r, b), begin * element);
+        tutti__memory_together(at(r, b) + begin * element, (end - begin) * element);
+        tutti__memory_together(at(r, b) + end * element, (tail - end) * element);
     }
-    tutti__memory_discard(p, begin * element);
-    tutti__memory_discard(p + end * element, (tail - end) * element);
-    b->absent = true;
+    tutti__parts_set(b, 0, begin, end, tail);
+    if (!r->planned) /* gives back, which cannot fail */
+        (void)!tutti__parts_change(r, b, at(r, b), element, &b->here, TUTTI__KEPT_PARTS);
 }
 
 /* A hook reads all of a bucket. */
@@ -64,55 +116,37 @@ static void clear_padding(const tutti_reducer *r, const tutti__bucket *b)
 tutti_status tutti__reducer_bring(tutti_reducer *r, size_t i)
 {
     const tutti__gradient *g = &r->gradients[i];
-    tutti__bucket *b = g->local ? NULL : &r->buckets[g->bucket];
-    size_t element;
-    unsigned char *p;
+    tutti__bucket *b = g->local || !r->kept_in_part ? NULL : &r->buckets[g->bucket];
 
-    if (!b || !b->absent)
+    if (!b || b->here == TUTTI__ALL_PARTS)
         return TUTTI_OK;
-    element = tutti_dtype_size(b->view.buf.dtype);
-    p = r->block + b->offset;
-    TUTTI_TRY(tutti__memory_back(p, b->kept.begin * element, false));
-    TUTTI_TRY(tutti__memory_back(p + b->kept.end * element, (b->kept.tail - b->kept.end) * element,
-                                 false));
-    clear_padding(r, b);
-    b->absent = false;
-    b->kept = (tutti__kept){0, 0, 0};
+    TUTTI_TRY(tutti__parts_change(r, b, at(r, b), element_of(b), &b->here, TUTTI__ALL_PARTS));
+    if (!r->exact && !r->planned)
+        clear_padding(r, b);
     return TUTTI_OK;
 }
 
-void tutti__keep_planned(const tutti_reducer *r, const tutti__bucket *b)
+void tutti__keep_planned(const tutti_reducer *r, tutti__bucket *b)
 {
-    const size_t element = tutti_dtype_size(b->view.buf.dtype);
-    const unsigned char *p = r->block + b->offset;
-
-    if (!r->kept_in_part || b->kept.tail == 0 || !tutti__group_is_planned(r->group))
-        return;
-    tutti__planned_give_back(p, b->kept.begin * element);
-    tutti__planned_give_back(p + b->kept.end * element, (b->kept.tail - b->kept.end) * element);
+    if (r->kept_in_part && !r->exact && r->planned)
+        (void)!tutti__parts_change(r, b, at(r, b), element_of(b), &b->here, TUTTI__KEPT_PARTS);
 }
 
-void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n)
+void tutti__keep_copy(const tutti__bucket *b, size_t begin, const float *from, size_t n)
 {
-    const tutti__kept all = {.begin = 0, .end = 0, .tail = 0}, *k = b->kept.tail ? &b->kept : &all;
-    const size_t parts[2][2] = {{k->begin, k->end}, {k->tail, SIZE_MAX}};
     float *to = b->view.buf.p;
+    size_t low, high;
 
-    for (int i = 0; i < 2; i++) {
-        const size_t low = at > parts[i][0] ? at : parts[i][0];
-        const size_t high = at + n < parts[i][1] ? at + n : parts[i][1];
-
-        if (low < high)
-            memcpy(to + low, from + (low - at), (high - low) * sizeof *to);
+    if (b->here == TUTTI__ALL_PARTS || b->parts.at[TUTTI__PARTS] == 0) {
+        memcpy(to + begin, from, n * sizeof *to);
+        return;
     }
+    for (int k = 0; k < 3; k++)
+        if (tutti__parts_within(b, k, begin, begin + n, &low, &high))
+            memcpy(to + low, from + (low - begin), (high - low) * sizeof *to);
 }
 
 void tutti__reducer_set_in_flight(tutti_reducer *r, size_t buckets)
 {
     r->in_flight = buckets;
-}
-
-size_t tutti__reducer_resident(const tutti_reducer *r)
-{
-    return r->stream ? r->bytes : tutti__memory_resident(r->block, r->bytes);
 }

@@ -15,6 +15,7 @@
 #include "nn/nn.h"
 #include "optim/ema.h"
 #include "optim/optim.h"
+#include "reducer/reducer.h"
 #include "tensor/op_profile.h"
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
@@ -396,6 +397,9 @@ static void note_parts(forecast *p)
     const size_t flat = root->n_flat * sizeof(float), frozen = frozen_bytes(root),
                  group = group_memory(s), buffers = buffer_bytes(s->module);
     const int stage = s->zero ? tutti_zero_get_stats(s->zero).stage : 0;
+    const void *reduced = tutti__reducer_sums(tutti_ddp_reducer(s->ddp));
+    const tutti__planned_bytes sums =
+        reduced ? tutti__planned_backed(reduced) : (tutti__planned_bytes){0, 0};
     tutti__planned_bytes parameters = {flat, flat}, gradients = {flat, flat};
     tutti__footprint *f = p->f;
     size_t known;
@@ -408,9 +412,10 @@ static void note_parts(forecast *p)
     f->parameters = parameters.most + buffers;
     f->gradients = gradients.most;
     f->average = s->ema ? flat : 0;
-    f->communication = stage >= 2 ? group : group > flat ? group - flat : 0;
+    f->communication = stage >= 2 ? group + sums.most : group > flat ? group - flat : 0;
     f->optimizer = tutti_optim_state_bytes(s->optim);
-    known = parameters.now + buffers + gradients.now + f->optimizer + f->average + f->communication;
+    known = parameters.now + buffers + gradients.now + f->optimizer + f->average +
+            f->communication - (sums.most - sums.now);
     f->kernels = p->steady > known ? p->steady - known : 0;
     if (stage < 2 && root->gradients_borrowed) {
         f->gradients -= frozen;
