@@ -130,6 +130,38 @@ static void add_range(tutti_zero *zero, size_t begin, size_t end, size_t of)
     zero->ranges[zero->sharding.n++] = (tutti__range){begin, end, of == SIZE_MAX, false};
 }
 
+/* Frozen, and never updated by any optimizer: it has no state. */
+static bool has_no_state(const tutti_zero *zero, size_t i)
+{
+    const tutti__optim_entry *entry = zero->root->optims;
+
+    if (i >= zero->ddp->n || zero->ddp->roles[i] != TUTTI__FROZEN)
+        return false;
+    for (; entry; entry = entry->next)
+        if (tutti_optim_updates((const tutti_optim *)(const void *)entry,
+                                zero->root->parameters.p[i]->tensor) > 0)
+            return false;
+    return true;
+}
+
+/* What is in no bucket, or is a bucket's rest: every rank has all of it, but what has no state. */
+static void add_whole(tutti_zero *zero, size_t begin, size_t end)
+{
+    const struct tutti_root *root = zero->root;
+
+    for (size_t k = 0; k < root->parameters.n && begin < end; k++) {
+        const size_t i = root->placement[k], low = root->offsets[i];
+        const size_t next =
+            k + 1 < root->parameters.n ? root->offsets[root->placement[k + 1]] : root->n_flat;
+
+        if (next <= begin || low >= end || !has_no_state(zero, i))
+            continue;
+        add_range(zero, begin, low, SIZE_MAX);
+        begin = next;
+    }
+    add_range(zero, begin, end, SIZE_MAX);
+}
+
 /* The previous rank's share of a bucket, unless that is this rank. Comes before this rank's own, with whose update the bucket's
  * parameters of all ranks begin to arrive. */
 static void add_copy(tutti_zero *zero, size_t begin, size_t share)
@@ -226,6 +258,8 @@ tutti_status tutti__zero_prepare(void *self)
     TUTTI_TRY(check_prepared(zero));
     if (!stale)
         return TUTTI_OK;
+    for (tutti__optim_entry *entry = root->optims; entry; entry = entry->next)
+        TUTTI_TRY(tutti__optim_know_updates((tutti_optim *)(void *)entry)); /* its first member */
     TUTTI_TRY(make_room(zero));
     for (size_t i = 0; i < zero->n_noted; i++) {
         const tutti__zero_bucket *b = &zero->buckets[i];
@@ -235,12 +269,12 @@ tutti_status tutti__zero_prepare(void *self)
         if (!b->p) /* sparse, which hooks do not get, or buffers */
             continue;
         begin = (size_t)(b->p - root->flat_gradients);
-        add_range(zero, at, begin, SIZE_MAX);
+        add_whole(zero, at, begin);
         add_copy(zero, begin, share);
         add_range(zero, begin + rank * share, begin + (rank + 1) * share, i);
         at = begin + share * (size_t)zero->sharding.peers.size; /* the tail begins the next gap */
     }
-    add_range(zero, at, root->n_flat, SIZE_MAX);
+    add_whole(zero, at, root->n_flat);
     zero->sharding.layouts = root->layouts;
     return TUTTI_OK;
 }
