@@ -1,10 +1,10 @@
 /* ddp_elastic.c -- a worker that may be killed: for bench/elastic.sh, which compares it with bench/peer/torchft_recovery.py.
  * SPDX-License-Identifier: MIT
  *
- *     tutti run -n WORKERS bench_ddp_elastic FOLDER SHARDS [SHARD_MS]
+ *     tutti run -n WORKERS bench_ddp_elastic FOLDER SHARDS [SHARD_MS [ZERO]]
  *
- * Trains linear(64 -> 256) ReLU linear(256 -> 10) by SGD; a shard is 32 samples, drawn from (step, shard), and SHARD_MS (5) of waiting in
- * place of a larger model's arithmetic. Runs until the step in the file FOLDER/end, which may be created later. Lines of
+ * Trains linear(64 -> 256) ReLU linear(256 -> 10) by SGD, or with ZERO (1, 2) by AdamW and clipping, in shares that have copies; a shard is 32
+ * samples, drawn from (step, shard), and SHARD_MS (5) of waiting in place of a larger model's arithmetic. Runs until the step in the file FOLDER/end, which may be created later. Lines of
  * FOLDER/log: "SECONDS PROCESS STEP" for each commit, and in the end "digest PROCESS DIGEST". */
 #include "base/base.h"
 #include <tutti/tutti.h>
@@ -86,6 +86,7 @@ typedef struct trainer {
     tutti_linear hidden, out;
     tutti_optim *optim;
     tutti_elastic *e;
+    bool clips;
 } trainer;
 
 /* Forward and backward of a batch. */
@@ -108,29 +109,41 @@ static tutti_status compute(trainer *t, uint64_t step, int shard)
     return status;
 }
 
-static void open_trainer(trainer *t, int shards)
+static void open_trainer(trainer *t, int shards, int zero)
 {
+    const tutti_ddp_opts opts = {.zero = zero, .shard_copies = zero ? 2 : 1};
+
     TUTTI_MUST(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
                              &(tutti_ctx_opts){.seed = 1, .threads = 1}));
     tutti_module_init(&t->module, t->cx);
     tutti_linear_init(&t->hidden, &t->module, "hidden", FEATURES, HIDDEN);
     tutti_linear_init(&t->out, &t->module, "out", HIDDEN, CLASSES);
-    TUTTI_MUST(tutti_sgd_new(&t->optim, &t->module, &(tutti_sgd_opts){.lr = 0.05f}));
+    t->clips = zero > 0;
+    if (zero)
+        TUTTI_MUST(tutti_adamw_new(&t->optim, &t->module, &(tutti_adam_opts){.lr = 1e-3f}));
+    else
+        TUTTI_MUST(tutti_sgd_new(&t->optim, &t->module, &(tutti_sgd_opts){.lr = 0.05f}));
     TUTTI_MUST(
         compute(t, 0, 0)); /* creates kernels before joining a group, which would have to wait */
     TUTTI_MUST(tutti_elastic_new(&t->e, &(tutti_elastic_opts){.shards = shards}));
-    TUTTI_MUST(tutti_elastic_keep_module(t->e, &t->module, NULL, NULL));
+    TUTTI_MUST(tutti_elastic_keep_module(t->e, &t->module, &opts, NULL));
     TUTTI_MUST(tutti_elastic_keep_optim(t->e, t->optim));
+}
+
+static tutti_status update(trainer *t)
+{
+    if (t->clips)
+        TUTTI_TRY(tutti_clip_grad_norm(&t->module, 0.5f, NULL));
+    return tutti_optim_step(t->optim);
 }
 
 static void train(trainer *t, long shard_ms)
 {
+    tutti_status status;
     int shard;
 
     while (tutti_elastic_step(t->e) < read_end() && tutti_elastic_begin(t->e)) {
         while ((shard = tutti_elastic_shard(t->e)) >= 0) {
-            tutti_status status;
-
             wait_ms(shard_ms);
             status = compute(t, tutti_elastic_step(t->e), shard);
             if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP) /* finish reports it */
@@ -138,7 +151,12 @@ static void train(trainer *t, long shard_ms)
         }
         if (!tutti_elastic_finish(t->e))
             continue;
-        TUTTI_MUST(tutti_optim_step(t->optim));
+        status = update(t);
+        if (status != TUTTI_OK) { /* in shares it may fail, and the step is done again */
+            if (!tutti_elastic_recover(t->e, status))
+                TUTTI_MUST(status);
+            continue;
+        }
         tutti_elastic_commit(t->e);
         log_commit(tutti_elastic_step(t->e));
     }
@@ -151,7 +169,7 @@ int main(int argc, char **argv)
     char path[4096], digest[33];
 
     if (argc < 3 || atoi(argv[2]) < 1) {
-        fprintf(stderr, "usage: %s FOLDER SHARDS [SHARD_MS]\n", argv[0]);
+        fprintf(stderr, "usage: %s FOLDER SHARDS [SHARD_MS [ZERO]]\n", argv[0]);
         return 2;
     }
     folder = argv[1];
@@ -161,7 +179,7 @@ int main(int argc, char **argv)
         perror(path);
         return 1;
     }
-    open_trainer(&t, atoi(argv[2]));
+    open_trainer(&t, atoi(argv[2]), argc > 4 ? atoi(argv[4]) : 0);
     train(&t, argc > 3 ? atol(argv[3]) : 5);
     tutti_module_digest(&t.module, digest);
     say("digest %ld %s\n", (long)getpid(), digest);

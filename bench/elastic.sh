@@ -1,16 +1,18 @@
 #!/bin/bash
 # elastic.sh: training by logical shards: its cost without failures, with a slow worker, and with workers that die.
 #
-#   bench/elastic.sh                 all three
-#   PYTHON=python3 ONLY='calm|late|killed' ROUNDS=3 STEPS=16 KILLS=10 PEER_KILLS=3 HEARTBEAT_MS=1000 bench/elastic.sh
+#   bench/elastic.sh                 all four
+#   PYTHON=python3 ONLY='calm|late|killed|shares' ROUNDS=3 STEPS=16 KILLS=10 PEER_KILLS=3 HEARTBEAT_MS=1000 bench/elastic.sh
 #
 # calm: MiniResNet on 2 workers, --shards 2 compared with plain DDP. late: one of 2 workers runs a third of the time (stopped 20 ms of 30),
 # --shards 8 compared with plain DDP with 4 batches accumulated. killed: 3 workers, of which one at a time is killed and
 # replaced (bench_ddp_elastic), compared with the same kills of torchft's workers on the CPU with Gloo (peer/torchft_recovery.py), if
-# PYTHON can import torchft. Figures are medians. Next step: from the kill to the commit of the first step that began after it;
+# PYTHON can import torchft. shares: the same kills of ours under ZeRO, each share with a copy (ZEROS="1 2"); it fails if a share was lost,
+# or the weights are not those of an undisturbed job. Figures are medians. Next step: from the kill to the commit of the first step that began after it;
 # pause: the longest time without a commit of a survivor, from the kill to the replacement's first commit.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ONLY=${ONLY:-.} ROUNDS=${ROUNDS:-3} STEPS=${STEPS:-16} KILLS=${KILLS:-10} PEER_KILLS=${PEER_KILLS:-3}
+ZEROS=${ZEROS:-1 2} zero=0
 HEARTBEAT_MS=${HEARTBEAT_MS:-1000} BATCH=${BATCH:-32} LATE_BATCH=${LATE_BATCH:-8} WORKERS=3 SHARD_MS=5
 build=$(dirname "$TUTTI")
 job=""
@@ -114,7 +116,7 @@ newcomer() { # FOLDER: prints a process that is not in $work/seen
 has_newcomer() { newcomer "$1" >/dev/null; }
 start_ours() { # FOLDER
     mkdir "$1"
-    timeout 600 "$TUTTI" run -n "$WORKERS" "$build/bench/bench_ddp_elastic" "$1" "$WORKERS" "$SHARD_MS" >"$work/out" 2>&1 &
+    timeout 600 "$TUTTI" run -n "$WORKERS" "$build/bench/bench_ddp_elastic" "$1" "$WORKERS" "$SHARD_MS" "$zero" >"$work/out" 2>&1 &
     job=$!
     await 30 "the first steps" committed "$1" 0 30
 }
@@ -163,26 +165,35 @@ judge_kills() { # FOLDER: lines of the times to the next step, of the pause and 
 of_json() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "$work/peer.json"; }
 rounded() { awk "BEGIN {printf \"%.0f\", $1}"; }
 
-killed() {
-    local end equal=NO lost figures="" column
-    [ -x "$build/bench/bench_ddp_elastic" ] || { echo "killed: left out, there is no $build/bench/bench_ddp_elastic" && return; }
+# Sets `equal`, `end` (the step) and `figures`: of kills in one job, compared with an undisturbed one.
+disturb_ours() {
+    local column
+    rm -rf "$work/disturbed" "$work/undisturbed" "$work/kills"
+    equal=NO figures=""
     start_ours "$work/disturbed"
     kill_ours "$work/disturbed"
     end=$(tail -n 1 "$work/disturbed/log" | awk '{print $3 + 200}')
     end_ours "$work/disturbed" "$end"
+    cp "$work/out" "$work/out.disturbed"
     start_ours "$work/undisturbed"
     end_ours "$work/undisturbed" "$end"
     [ "$(awk '$1 == "digest" {print $3}' "$work/disturbed/log" "$work/undisturbed/log" | sort -u | wc -l)" != 1 ] || equal=yes
     judge_kills "$work/disturbed" >"$work/recoveries"
+    for column in 1 2 3; do
+        awk -v c=$column '{print 1e3 * $c}' "$work/recoveries" | sort -g >"$work/column"
+        figures+=" | $(rounded "$(median <"$work/column")") ($(rounded "$(tail -n 1 "$work/column")"))"
+    done
+}
+
+killed() {
+    local end equal lost figures column
+    [ -x "$build/bench/bench_ddp_elastic" ] || { echo "killed: left out, there is no $build/bench/bench_ddp_elastic" && return; }
+    disturb_ours
     [ -z "${TIMES:-}" ] || awk '$1 > 0 {print "-", 1e6 * $1}' "$work/recoveries" >"$TIMES" # for compare.sh: us to the next step
     printf '\n%s workers, one killed at a time and replaced; a step is a shard of %s ms and more for each; medians (the longest)\n\n' \
         "$WORKERS" "$SHARD_MS"
     printf '| | kills | next step, ms | pause, ms | first step of the replacement, ms | samples lost, %% | weights as undisturbed |\n'
     printf '|---|---|---|---|---|---|---|\n'
-    for column in 1 2 3; do
-        awk -v c=$column '{print 1e3 * $c}' "$work/recoveries" | sort -g >"$work/column"
-        figures+=" | $(rounded "$(median <"$work/column")") ($(rounded "$(tail -n 1 "$work/column")"))"
-    done
     [ $equal = yes ] && lost=0 || lost="?"
     echo "| tutti run | $KILLS$figures | $lost | $equal |"
     "$PYTHON" -c 'import torchft' 2>/dev/null || { echo "elastic.sh: no torchft for $PYTHON: ours only" && return; }
@@ -197,6 +208,23 @@ killed() {
     echo "| torchft, heartbeat $HEARTBEAT_MS ms | $(of_json kills)$figures | $lost | $equal |"
 }
 
-for part in calm late killed; do
+shares() {
+    local end equal figures lost_shares failed=0
+    [ -x "$build/bench/bench_ddp_elastic" ] || { echo "shares: left out, there is no $build/bench/bench_ddp_elastic" && return; }
+    printf '\n%s workers, AdamW, each share with a copy, one killed at a time and replaced; a step is a shard of %s ms and more for each;' \
+        "$WORKERS" "$SHARD_MS"
+    printf ' medians (the longest)\n\n| ZeRO | kills | shares lost | next step, ms | pause, ms | first step of the replacement, ms | digest | as undisturbed |\n'
+    printf '|---|---|---|---|---|---|---|---|\n'
+    for zero in $ZEROS; do
+        disturb_ours
+        lost_shares=$(grep -c 'are gone, and with them a share' "$work/out.disturbed" || true)
+        [ "$equal $lost_shares" = "yes 0" ] || failed=1
+        echo "| $zero | $KILLS | $lost_shares$figures | $(awk '$1 == "digest" {print $3; exit}' "$work/disturbed/log") | $equal |"
+    done
+    zero=0
+    return $failed
+}
+
+for part in calm late killed shares; do
     [[ ! $part =~ $ONLY ]] || $part
 done

@@ -29,7 +29,8 @@ typedef struct tutti_ddp_opts {
     tutti_status (*buffer_hook)(void *arg, tutti_group *group, tutti_tensor *const *buffers,
                                 size_t n);
     void *buffer_hook_arg;
-    /* Full names of parameters and buffers that are not copied from rank 0, averaged or compared: each rank has its own. */
+    /* Full names of parameters and buffers that are not copied from rank 0, averaged or compared: each rank has its own. They do not
+     * count in tutti_clip_grad_norm's norm, which is the same on all ranks, and are scaled like the others. */
     const char *const *ignored;
     size_t n_ignored;
     int check_replicas; /* interval in steps; 0: TUTTI_CHECK_REPLICAS, or never; -1: never */
@@ -173,18 +174,17 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     handle that;
  *   - tutti_optim_step and tutti_clip_grad_norm are collective; hyper-parameters that differ between ranks are MISMATCH in
  *     tutti_optim_step, before any update, with names and values;
- *   - of parameters in opts.ignored the norm counts rank 0's gradients on all ranks; without ZeRO each rank counts its own, and so
- *     may clip the averaged ones by another factor;
  *   - each averaged backward needs a zero_grad, of the root or of a child, since the previous one, else it is an error (pause
  *     and resume accumulate as usual);
  *   - no communication hook can be set; stages above 1 do not go together with Join or MPI;
  *   - stage 3: all ranks run the same operations on the model, also in evaluation. tutti_tensor_read of a parameter, digests and files
  *     of the model work where tutti_zero_consolidate has gathered it, until the next update or load; tutti_tensor_write
  *     is for all ranks, with the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
- * With logical shards (opts.shards) gradients are reduced in full, as without ZeRO, every stage is stage 1, and of the above only
- * tutti_optim_step changes: tutti_tensor_grad and clip_grad_norm have the bits of training without ZeRO. In elastic training a death
+ * With logical shards (opts.shards) stage 1 reduces gradients in full, as without ZeRO, and of the above only tutti_optim_step
+ * changes. Stage 2: after tutti_ddp_finish_step the above holds; a scaler needs tutti_group_peers; the sums of a rank's shards take 8 bytes a
+ * parameter (wire_bits 32: 4) while it computes more than one. Stage 3 is UNSUPPORTED. In elastic training a death
  * then loses a share of the state, and all return to the start or a checkpoint, unless opts.shard_copies is 2: each rank also has the
- * share of the rank before it, 2 / size of the state, and only two neighbours that die together lose a share. Then a module has one
+ * share of the rank before it, 2 / size of the state (and of gradients), and only two neighbours that die together lose a share. Then a module has one
  * optimizer; tutti_optim_step is OK, and the step is to be committed, even if the group dies while parameters are gathered, so nothing
  * may read parameters between commit and the next tutti_elastic_begin; and what is kept must not change between tutti_elastic_finish
  * and tutti_optim_step, since the step may be done again if that fails.
@@ -197,7 +197,7 @@ TUTTI_API tutti_zero *tutti_ddp_zero(tutti_ddp *ddp);
 /* What this rank has of F32 parameters and their gradients, in bytes, whole pages aside. Between steps, and the most at a time, where
  * gradients are counted without what pause and resume accumulate. Optimizer state: tutti_optim_state_bytes. */
 typedef struct tutti_zero_stats {
-    int stage; /* with logical shards 1 */
+    int stage;
     size_t parameter_bytes, most_parameter_bytes;
     size_t gradient_bytes;
     uint64_t

@@ -287,8 +287,6 @@ void tutti__memory_together(void *p, size_t bytes);
 void tutti__memory_give_back(void *p, size_t bytes);
 /* As give_back, but then they are zeros, which become memory when they are used without `back`. Of reserved memory. */
 void tutti__memory_discard(void *p, size_t bytes);
-/* Bytes of the range's pages that have memory now. */
-size_t tutti__memory_resident(const void *p, size_t bytes);
 void *tutti__alloc(size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message set */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer TLB misses. */
 void *tutti__alloc_unset(size_t bytes);

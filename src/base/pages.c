@@ -46,25 +46,6 @@ static void drop(void *begin, const void *end)
         (void)!madvise(begin, n, MADV_DONTNEED);
 }
 
-size_t tutti__memory_resident(const void *p, size_t bytes)
-{
-    enum { AT_ONCE = 4096 };
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uintptr_t at = (uintptr_t)p / page * page, end = (uintptr_t)p + bytes;
-    unsigned char in[AT_ONCE];
-    size_t n = 0;
-
-    for (; at < end; at += AT_ONCE * page) {
-        const size_t left = (end - at + page - 1) / page, pages = left < AT_ONCE ? left : AT_ONCE;
-
-        if (mincore((void *)at, pages * page, in) != 0)
-            return bytes;
-        for (size_t i = 0; i < pages; i++)
-            n += in[i] & 1;
-    }
-    return n * page;
-}
-
 /* Of a reservation: whole pages, at least one. */
 static size_t used(size_t bytes)
 {

@@ -103,9 +103,13 @@ static tutti_status load_kind(optim_later *l, const tutti_optim *optim, bool sta
     return status;
 }
 
+static tutti_status load_updates(void *self, tutti_optim *optim)
+{
+    return load_kind(self, optim, false);
+}
+
 static tutti_status load(void *self, tutti_optim *optim)
 {
-    TUTTI_TRY(load_kind(self, optim, false));
     return load_kind(self, optim, true);
 }
 
@@ -127,6 +131,7 @@ tutti_status tutti__optim_load_later(tutti_optim *optim, tutti_module *m, tutti_
     }
     if (optim->later.free) /* of another checkpoint */
         optim->later.free(optim->later.self);
+    optim->later.load_updates = load_updates;
     optim->later.load = load;
     optim->later.free = later_free;
     optim->later.self = l;

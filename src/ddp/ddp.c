@@ -545,6 +545,9 @@ void tutti_ddp_free(tutti_ddp *ddp)
         tutti_group_release(ddp->group, ddp->packed);
     if (ddp->hook.free)
         ddp->hook.free(ddp->hook.self);
+    for (size_t i = 0; ddp->roles && i < ddp->n; i++)
+        if (ddp->roles[i] == TUTTI__IGNORED)
+            ddp->parameters[i]->parameter->counted_by_peer = false;
     free(ddp->late);
     free(ddp->row_marks);
     free(ddp->parameters);

@@ -161,6 +161,8 @@ tutti_status tutti__ddp_take_back(tutti_ddp *ddp);
 
 /* From stage 2 on: so many buckets are whole while they are being reduced, besides those that backward writes. */
 #define TUTTI__ZERO_IN_FLIGHT 2
+/* UNSUPPORTED: opts.zero gives memory back, which the device or the group's transport cannot. */
+tutti_status tutti__zero_check(const tutti_ddp *ddp);
 /* Makes ddp->zero, of opts.zero. Local. */
 tutti_status tutti__zero_open(tutti_ddp *ddp);
 void tutti__zero_free(tutti_ddp *ddp);
@@ -170,14 +172,16 @@ bool tutti__zero_has_parameters(const tutti_ddp *ddp);
 tutti_status tutti__zero_lay_out(tutti_ddp *ddp);
 /* ddp->zero may be NULL in these. A backward has begun, or (averaged) has ended with means. */
 void tutti__zero_backward(const tutti_ddp *ddp, bool averaged);
+/* With logical shards, when the reducer has begun a step: tells it what is divided. */
+tutti_status tutti__zero_begin_step(const tutti_ddp *ddp);
 /* With logical shards. Collective: gathers the state of all optimizers on every rank; the next step shards it again. */
 tutti_status tutti__zero_gather(const tutti_ddp *ddp);
 /* Changes to another group, or NULL. Sharded state that was not gathered is dropped, unless it is kept; true if any was dropped. */
 bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group);
 /* With copies: from now on shares are kept from group to group, and tutti__zero_recover is called in each. */
 void tutti__zero_keep(const tutti_ddp *ddp);
-/* An update could not begin because the group died, and nothing has changed. */
-bool tutti__zero_is_ready(const tutti_ddp *ddp);
+/* A step has begun in this group, and the update that follows it has changed nothing, because the group died before. */
+bool tutti__zero_is_unchanged(const tutti_ddp *ddp);
 /* The last update's parameters did not all arrive; the next group brings them. */
 bool tutti__zero_is_incomplete(const tutti_ddp *ddp);
 void tutti__zero_drop(const tutti_ddp *ddp);

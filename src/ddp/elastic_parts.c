@@ -34,11 +34,12 @@ static tutti_status take_back(kept_module *k)
 /* This rank's share of the state is lost with the group; with copies it is kept, if no update has been half done. */
 static void leave_shares(kept_module *k)
 {
+    const bool unchanged = tutti__zero_is_unchanged(k->ddp);
     tutti_elastic *e = k->ranges.e;
 
     if (tutti__zero_regroup(k->ddp, NULL)) {
         tutti_elastic_forget(e);
-    } else if (tutti__zero_is_ready(k->ddp)) {
+    } else if (unchanged) {
         tutti__elastic_undone(e);
     } else if (!tutti__elastic_has_state(e)) {
         tutti__zero_drop(k->ddp);

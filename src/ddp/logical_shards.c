@@ -147,7 +147,10 @@ static tutti_status new_reducer(tutti_ddp *ddp, tutti_reducer_parameter *paramet
                                      .n_counters = ddp->opts.n_counters + 1 + s->n_elements};
 
     describe(ddp, parameters, order);
-    TUTTI_TRY(tutti_reducer_new(&ddp->reducer, NULL, parameters, ddp->n + s->n_floats, &opts));
+    TUTTI_TRY(tutti__reducer_new_late(&ddp->reducer, NULL, parameters, ddp->n + s->n_floats, &opts,
+                                      NULL, ddp->opts.zero >= 2, false));
+    if (ddp->opts.zero >= 2)
+        tutti__reducer_set_in_flight(ddp->reducer, TUTTI__ZERO_IN_FLIGHT);
     return tutti__ddp_move_module(ddp, tutti__reducer_order(ddp->reducer) + s->n_floats);
 }
 
@@ -287,6 +290,7 @@ tutti_status tutti__ddp_bring_buffers(tutti_ddp *ddp)
     const tutti__ddp_shards *s = ddp->shards;
 
     for (size_t k = 0; k < s->n_floats; k++) {
+        TUTTI_TRY(tutti__reducer_bring(ddp->reducer, ddp->n + k));
         TUTTI_TRY(tutti__copy(tutti__ddp_stream(ddp), tutti_reducer_grad(ddp->reducer, ddp->n + k),
                               s->floats[k]->data, tutti__tensor_bytes(s->floats[k])));
         tutti_reducer_ready(ddp->reducer, ddp->n + k); /* failures are reported by finish */
@@ -325,6 +329,7 @@ tutti_status tutti_ddp_begin_step(tutti_ddp *ddp)
     TUTTI_TRY(each_integers(ddp, note_integers));
     tutti__reducer_set_recorder(ddp->reducer, cx->recorder);
     TUTTI_TRY(tutti_reducer_begin(ddp->reducer));
+    TUTTI_TRY(tutti__zero_begin_step(ddp));
     s->context_step = cx->step;
     s->forward_ns = s->backward_ns = 0;
     s->in_step = true;
@@ -417,6 +422,7 @@ static tutti_status finish(tutti_ddp *ddp)
         return TUTTI_OK;
     TUTTI_TRY(take_means(ddp));
     take_gradients(ddp);
+    tutti__zero_backward(ddp, true);
     ddp->clock.backward_ns = waits_ns - s->backward_ns;
     ddp->clock.step_ns = ddp->clock.backward_ns - s->forward_ns;
     tutti__ddp_clock_end(ddp, waits_ns, tutti__now_ns());
@@ -487,7 +493,7 @@ tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
         return status;
     status = tutti__check_group("tutti_ddp_regroup", group);
     if (status == TUTTI_OK)
-        status = tutti__ddp_enter(ddp, status);
+        status = tutti__ddp_enter(ddp, tutti__zero_check(ddp));
     if (status != TUTTI_OK)
         ddp->group = NULL;
     (void)tutti__zero_regroup(ddp, ddp->group);

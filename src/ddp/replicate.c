@@ -67,6 +67,9 @@ static tutti_status take_roles(tutti_ddp *ddp, const tutti_ddp_opts *opts)
                         : !t->parameter->requires_grad ? TUTTI__FROZEN
                                                        : TUTTI__AVERAGED;
         n_averaged += ddp->roles[i] == TUTTI__AVERAGED;
+        if (ddp->roles[i] ==
+            TUTTI__IGNORED) /* else ranks would clip what they share by different factors */
+            t->parameter->counted_by_peer = true;
     }
     for (size_t i = 0; i < n_buffers; i++) {
         tutti_tensor *t = tutti_module_buffer(ddp->module, i);
@@ -253,6 +256,7 @@ static tutti_status take(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_work 
     TUTTI_TRY(take_roles(ddp, opts));
     if (ddp->opts.zero < 3 || ddp->opts.shards > 0)
         TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
+    TUTTI_TRY(tutti__zero_check(ddp));
     if (ddp->opts.shards > 0)
         TUTTI_TRY(tutti__ddp_shards_new(ddp));
     if (ddp->opts.zero > 0)

@@ -76,8 +76,11 @@ static tutti_status begin_gather(tutti_zero *zero, size_t i, tutti_dtype as)
     tutti_buf to;
     tutti_status status;
 
-    if (b->state == TUTTI__ABSENT)
-        TUTTI_TRY(back(zero, b));
+    status = b->state == TUTTI__ABSENT ? back(zero, b) : TUTTI_OK;
+    if (status != TUTTI_OK) { /* else they would wait for this rank */
+        tutti__abort_peers(zero->group, status, tutti_last_error());
+        return status;
+    }
     b->as = zero->coming == 0 && !b->vectors ? as : TUTTI_F32;
     status = tutti__units_prepare(zero, b, &from, &to);
     if (status == TUTTI_OK) {

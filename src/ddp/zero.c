@@ -10,8 +10,9 @@
  * by every rank. Sums are in rank order, as in all_reduce, and updates are elementwise, so the bits are those of training
  * without ZeRO. docs/design/zero.md
  *
- * With logical shards of a step (logical_shards.c) gradients are reduced as without ZeRO, and every rank has all of the mean. The group
- * may change: the sharded state is gathered before that, or is lost with the ranks that had it. */
+ * With logical shards of a step (logical_shards.c) gradients are sums of integers: stage 1 reduces them as without ZeRO, and every rank has
+ * all of the mean; from stage 2 on each has the means of its shares (reducer/exact_shares.c). The group may change: the sharded state is
+ * gathered before that, or is lost with the ranks that had it, unless it has copies. */
 #include "ddp/zero.h"
 
 #include "comm/comm.h"
@@ -129,6 +130,38 @@ static void add_range(tutti_zero *zero, size_t begin, size_t end, size_t of)
     zero->ranges[zero->sharding.n++] = (tutti__range){begin, end, of == SIZE_MAX, false};
 }
 
+/* Frozen, and never updated by any optimizer: it has no state. */
+static bool has_no_state(const tutti_zero *zero, size_t i)
+{
+    const tutti__optim_entry *entry = zero->root->optims;
+
+    if (i >= zero->ddp->n || zero->ddp->roles[i] != TUTTI__FROZEN)
+        return false;
+    for (; entry; entry = entry->next)
+        if (tutti_optim_updates((const tutti_optim *)(const void *)entry,
+                                zero->root->parameters.p[i]->tensor) > 0)
+            return false;
+    return true;
+}
+
+/* What is in no bucket, or is a bucket's rest: every rank has all of it, but what has no state. */
+static void add_whole(tutti_zero *zero, size_t begin, size_t end)
+{
+    const struct tutti_root *root = zero->root;
+
+    for (size_t k = 0; k < root->parameters.n && begin < end; k++) {
+        const size_t i = root->placement[k], low = root->offsets[i];
+        const size_t next =
+            k + 1 < root->parameters.n ? root->offsets[root->placement[k + 1]] : root->n_flat;
+
+        if (next <= begin || low >= end || !has_no_state(zero, i))
+            continue;
+        add_range(zero, begin, low, SIZE_MAX);
+        begin = next;
+    }
+    add_range(zero, begin, end, SIZE_MAX);
+}
+
 /* The previous rank's share of a bucket, unless that is this rank. Comes before this rank's own, with whose update the bucket's
  * parameters of all ranks begin to arrive. */
 static void add_copy(tutti_zero *zero, size_t begin, size_t share)
@@ -145,13 +178,13 @@ static void add_copy(tutti_zero *zero, size_t begin, size_t share)
 
 static tutti_status make_room(tutti_zero *zero)
 {
-    const size_t n = zero->n_noted;
+    const size_t n = zero->n_noted, most = 4 * n + zero->root->parameters.n + 1;
 
     free(zero->ranges);
     free(zero->bucket_of);
     free(zero->works);
-    zero->ranges = tutti__alloc((4 * n + 1) * sizeof *zero->ranges);
-    zero->bucket_of = tutti__alloc((4 * n + 1) * sizeof *zero->bucket_of);
+    zero->ranges = tutti__alloc(most * sizeof *zero->ranges);
+    zero->bucket_of = tutti__alloc(most * sizeof *zero->bucket_of);
     zero->works = tutti__alloc((n + 1) * sizeof(tutti_work *));
     zero->n_buckets = zero->works ? n : 0;
     zero->sharding.n = 0;
@@ -196,6 +229,23 @@ static tutti_status check_prepared(const tutti_zero *zero)
     return TUTTI_OK;
 }
 
+tutti_status tutti__zero_begin_step(const tutti_ddp *ddp)
+{
+    tutti_zero *zero = ddp->zero;
+
+    if (!zero)
+        return TUTTI_OK;
+    zero->begun = true;
+    zero->before = zero->tag.updates;
+    if (zero->stage < 2)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__zero_list(zero));
+    for (size_t b = 0; b < zero->n_noted; b++)
+        tutti__reducer_divide(ddp->reducer, b, zero->buckets[b].p, zero->buckets[b].count,
+                              zero->copies);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__zero_prepare(void *self)
 {
     tutti_zero *zero = self;
@@ -203,11 +253,13 @@ tutti_status tutti__zero_prepare(void *self)
     const bool stale = zero->sharding.layouts != root->layouts;
     size_t at = 0;
 
-    if (zero->group && zero->sharding.whole_gradients && stale)
+    if (zero->group && zero->ddp->shards && stale)
         TUTTI_TRY(tutti__zero_list(zero));
     TUTTI_TRY(check_prepared(zero));
     if (!stale)
         return TUTTI_OK;
+    for (tutti__optim_entry *entry = root->optims; entry; entry = entry->next)
+        TUTTI_TRY(tutti__optim_know_updates((tutti_optim *)(void *)entry)); /* its first member */
     TUTTI_TRY(make_room(zero));
     for (size_t i = 0; i < zero->n_noted; i++) {
         const tutti__zero_bucket *b = &zero->buckets[i];
@@ -217,12 +269,12 @@ tutti_status tutti__zero_prepare(void *self)
         if (!b->p) /* sparse, which hooks do not get, or buffers */
             continue;
         begin = (size_t)(b->p - root->flat_gradients);
-        add_range(zero, at, begin, SIZE_MAX);
+        add_whole(zero, at, begin);
         add_copy(zero, begin, share);
         add_range(zero, begin + rank * share, begin + (rank + 1) * share, i);
         at = begin + share * (size_t)zero->sharding.peers.size; /* the tail begins the next gap */
     }
-    add_range(zero, at, root->n_flat, SIZE_MAX);
+    add_whole(zero, at, root->n_flat);
     zero->sharding.layouts = root->layouts;
     return TUTTI_OK;
 }
@@ -253,8 +305,11 @@ static tutti_status begin(void *self, const void *optim, double value)
             tutti__join_announce(ddp, optim ? TUTTI__JOIN_UPDATE : TUTTI__JOIN_CLIP, optim, value));
     if (!optim)
         return TUTTI_OK;
-    return zero->copies ? tutti__zero_begin_copies(zero, optim)
-                        : tutti__agree_on_optim(ddp->group, optim);
+    zero->updating = false;
+    TUTTI_TRY(zero->copies ? tutti__zero_begin_copies(zero, optim)
+                           : tutti__agree_on_optim(ddp->group, optim));
+    zero->updating = ddp->shards != NULL;
+    return TUTTI_OK;
 }
 
 /* ---- A step: parameters are gathered -------------------------------------------------------------------------- */
@@ -296,6 +351,13 @@ tutti_status tutti__zero_finish(void *self)
     return status;
 }
 
+static tutti_status finish(void *self)
+{
+    TUTTI_TRY(tutti__zero_finish(self));
+    tutti__zero_updated(self);
+    return TUTTI_OK;
+}
+
 /* With copies every rank ends an update that all have begun, whatever becomes of the group (zero_copies.c): a failure is finish's. */
 static tutti_status updated(void *self, size_t i)
 {
@@ -310,14 +372,22 @@ static tutti_status updated(void *self, size_t i)
 
 /* ---- Construction -------------------------------------------------------------------------------------------------------- */
 
-static tutti_status check_ddp(const tutti_ddp *ddp)
+tutti_status tutti__zero_check(const tutti_ddp *ddp)
 {
-    if (ddp->module->root->sharding)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "tutti_ddp_new: the module's state is sharded by another DDP already");
-    if (ddp->opts.zero == 1 || ddp->shards)
+    if (ddp->opts.zero < 2)
         return TUTTI_OK;
-    if (strncmp(tutti_group_transport_name(ddp->group), "mpi", 3) == 0)
+    if (ddp->opts.zero == 3 && ddp->opts.shards > 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "tutti_ddp_new: with zero 3 all ranks gather the same parameters at the "
+                           "same time, and with shards they compute different numbers of them; use "
+                           "zero 2, or shards 0");
+    if (ddp->opts.shards > 0 && !tutti__on_host(tutti__ddp_stream(ddp)))
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "tutti_ddp_new: zero %d with shards gives memory back to the system while it trains, "
+            "which device %s cannot yet; use zero 1, or device cpu",
+            ddp->opts.zero, ddp->module->cx->device_ops->name);
+    if (ddp->group && strncmp(tutti_group_transport_name(ddp->group), "mpi", 3) == 0)
         return tutti__fail(
             TUTTI_ERR_UNSUPPORTED,
             "tutti_ddp_new: zero %d gives memory back to the system while it trains, "
@@ -330,10 +400,12 @@ static tutti_status check_ddp(const tutti_ddp *ddp)
 tutti_status tutti__zero_open(tutti_ddp *ddp)
 {
     const tutti_comm_hook hook = {.name = "reduce_scatter", .run = reduce};
-    const int stage = ddp->shards ? 1 : ddp->opts.zero;
+    const int stage = ddp->opts.zero;
     tutti_zero *zero;
 
-    TUTTI_TRY(check_ddp(ddp));
+    if (ddp->module->root->sharding)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "tutti_ddp_new: the module's state is sharded by another DDP already");
     ddp->zero = zero = tutti__alloc(sizeof *zero);
     if (!zero)
         return TUTTI_ERR_MEMORY;
@@ -341,11 +413,11 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
                          .stage = stage,
                          .root = ddp->module->root,
                          .sharding = {.self = zero,
-                                      .whole_gradients = ddp->shards != NULL,
+                                      .whole_gradients = ddp->shards && stage == 1,
                                       .prepare = tutti__zero_prepare,
                                       .begin = begin,
                                       .updated = updated,
-                                      .finish = stage == 3 ? drop : tutti__zero_finish,
+                                      .finish = stage == 3 ? drop : finish,
                                       .discard = discard}};
     zero->copies = ddp->opts.shard_copies > 1;
     if (zero->copies)
@@ -355,13 +427,13 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
         return TUTTI_ERR_MEMORY;
     (void)tutti__zero_regroup(ddp, ddp->group);
     zero->root->sharding = &zero->sharding;
+    for (size_t i = 0; i < zero->root->parameters.n && stage >= 2; i++)
+        zero->root->parameters.p[i]->parameter.bring_grad = bring_grad;
     if (ddp->shards)
         return TUTTI_OK;
     ddp->hook = hook;
     ddp->hook.self = zero;
     ddp->plain_means = true;
-    for (size_t i = 0; i < zero->root->parameters.n && stage >= 2; i++)
-        zero->root->parameters.p[i]->parameter.bring_grad = bring_grad;
     return TUTTI_OK;
 }
 

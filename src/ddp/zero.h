@@ -66,10 +66,12 @@ struct tutti_zero {
     size_t n_buckets;   /* of ranges and works */
 
     /* ---- Copies of shares (zero_copies.c) ---- */
-    bool copies;     /* the previous rank's share is here too */
-    bool keeps;      /* shares outlive their group: tutti__zero_recover follows */
-    bool updating;   /* an update of the ranges has begun, and has not ended */
-    bool ready;      /* an update could not begin, because the group died: its gradients are here */
+    bool copies;    /* the previous rank's share is here too */
+    bool keeps;     /* shares outlive their group: tutti__zero_recover follows */
+    bool updating;  /* an update of the ranges has begun, and has not ended (with logical shards) */
+    bool begun;     /* a step has, in this group */
+    int64_t before; /* tag.updates at its beginning */
+    bool ready;     /* an update could not begin, because the group died: its gradients are here */
     bool incomplete; /* the last update's parameters did not arrive from all other ranks */
     tutti__zero_tag tag;
 
@@ -124,6 +126,13 @@ static inline size_t tutti__zero_own(const tutti_zero *zero, const tutti__zero_b
 {
     return tutti__zero_begin(zero, b) +
            tutti__zero_share(zero, b) * (size_t)zero->sharding.peers.rank;
+}
+
+/* An update of this rank's ranges has ended. */
+static inline void tutti__zero_updated(tutti_zero *zero)
+{
+    zero->updating = false;
+    zero->tag.updates++;
 }
 
 /* ---- units_half.c ---- */

@@ -27,7 +27,6 @@ tutti_status tutti__zero_begin_copies(tutti_zero *zero, const tutti_optim *optim
             "shard_copies 1",
             optim->rule->name);
     status = tutti__agree_on_optim(zero->group, optim);
-    zero->updating = status == TUTTI_OK;
     /* Some ranks may have agreed, and update. They know that all have the means, and this one can follow. */
     zero->ready = status != TUTTI_OK && tutti_group_status(zero->group) != TUTTI_OK;
     return status;
@@ -38,17 +37,18 @@ tutti_status tutti__zero_finish_copies(void *self)
     tutti_zero *zero = self;
     const tutti_status status = tutti__zero_finish(zero);
 
-    zero->updating = false;
-    zero->tag.updates++;
+    tutti__zero_updated(zero);
     if (status == TUTTI_OK && !zero->incomplete)
         return TUTTI_OK;
     zero->incomplete = true;
     return tutti_group_status(zero->group) == TUTTI_OK ? status : TUTTI_OK;
 }
 
-bool tutti__zero_is_ready(const tutti_ddp *ddp)
+bool tutti__zero_is_unchanged(const tutti_ddp *ddp)
 {
-    return ddp->zero && ddp->zero->ready;
+    const tutti_zero *zero = ddp->zero;
+
+    return zero && zero->begun && !zero->updating && zero->tag.updates == zero->before;
 }
 
 bool tutti__zero_is_incomplete(const tutti_ddp *ddp)

@@ -52,7 +52,7 @@ static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, i
     if (root != ALL_RANKS && tutti_group_rank(zero->group) != root)
         return TUTTI_OK;
     for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
-        optim->whole[k] = tutti__alloc_unset((zero->root->n_flat + 1) * sizeof(float));
+        optim->whole[k] = tutti__alloc((zero->root->n_flat + 1) * sizeof(float));
         if (!optim->whole[k])
             return TUTTI_ERR_MEMORY;
     }
@@ -131,6 +131,7 @@ bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group)
     for (; optim; optim = tutti__zero_next(zero, optim->entry.next))
         lost |= tutti__optim_drop_share(optim);
     zero->group = group;
+    zero->begun = false;
     if (group)
         zero->sharding.peers = tutti_group_peers(group);
     zero->sharding.layouts = 0; /* ranges will change */

@@ -32,7 +32,8 @@ static tutti_status spans_of(const tutti_module *m, const tutti__sharding *shard
             const size_t low = begin > ranges[k].begin ? begin : ranges[k].begin;
             const size_t high = end < ranges[k].end ? end : ranges[k].end;
 
-            if (low < high && !(once && ranges[k].whole && sharding->peers.rank != 0))
+            if (low < high &&
+                !(once && (ranges[k].copy || (ranges[k].whole && sharding->peers.rank != 0))))
                 spans[n++] = (tutti__flat_span){root->flat_gradients + low, high - low};
         }
     }

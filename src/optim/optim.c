@@ -237,11 +237,22 @@ static tutti_status renew_state(tutti_optim *optim)
     return TUTTI_OK;
 }
 
+tutti_status tutti__optim_know_updates(tutti_optim *optim)
+{
+    tutti_status (*load)(void *self, tutti_optim *optim) = optim->later.load_updates;
+
+    if (!load)
+        return TUTTI_OK;
+    TUTTI_TRY(alloc_tables(optim, optim->module->root->parameters.n));
+    optim->later.load_updates = NULL;
+    return load(optim->later.self, optim);
+}
+
 static tutti_status load_later(tutti_optim *optim)
 {
-    tutti_status status = TUTTI_OK;
+    tutti_status status = tutti__optim_know_updates(optim);
 
-    if (optim->later.load)
+    if (status == TUTTI_OK && optim->later.load)
         status = optim->later.load(optim->later.self, optim);
     forget_later(optim);
     return status;

@@ -112,6 +112,8 @@ struct tutti_optim {
     float *whole[TUTTI__OPTIM_STATES];
     /* State that is read when its layout is known, before the next update, on all ranks together. load NULL: none. */
     struct {
+        tutti_status (*load_updates)(void *self,
+                                     tutti_optim *optim); /* before the layout; NULL: done */
         tutti_status (*load)(void *self, tutti_optim *optim);
         void (*free)(void *self);
         void *self;
@@ -168,6 +170,8 @@ tutti_status tutti__scale_gradients(const tutti_module *m, float factor);
 tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                                      const tutti_tensor *parameter, tutti_stream *stream,
                                      float *dst);
+/* Reads of what was left for later how often each parameter was updated. Collective. */
+tutti_status tutti__optim_know_updates(tutti_optim *optim);
 /* Reads what was left for later now, in the present layout. Collective. */
 tutti_status tutti__optim_load_now(tutti_optim *optim);
 /* The update that tutti_optim_step failed to begin, of this rank's ranges, without telling other ranks. */

@@ -9,10 +9,9 @@
  * group's thread, after its reduction. After the buckets comes one small message, from which all ranks know whether all shards
  * are included, which gradients exceeded their range, who has late sums, and the program's counters. docs/design/elasticity.md
  * says why the result is exact. */
-#include "reducer/internal.h"
+#include "reducer/exact.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,31 +22,8 @@ enum { LIMIT_64 = 51, ROOM_64 = 12, ROOM_32 = 4 };
 #define NOT_FINITE UINT32_C(0x7f800000) /* bits of |x| from here on: infinity and NaN */
 #define MAX_SHARDS 4096
 
-enum { IN_SUMS = 1, IN_LATE = 2 };
 /* The message: these numbers, then the program's counters, then with find_unused the users of each gradient, by place. */
 enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, N_NUMBERS };
-
-struct tutti__exact {
-    tutti_stream *stream; /* on which gradients are computed, also in host memory */
-    int count, bits;
-    size_t n_counters;
-    unsigned char *sums, *late; /* the group's memory; NULL: no group */
-    float *ranges;              /* by parameter, as all of these */
-    tutti__fixed *fixed;        /* of this try at the step */
-    /* on the device: bits of the largest |contribution| of this rank, then of the largest |mean| */
-    uint32_t *largest;
-    uint32_t *seen;         /* a copy on the host; without a device `largest` itself */
-    int32_t *all;           /* by place: the maximum over all ranks */
-    unsigned char *brought; /* IN_SUMS, IN_LATE */
-    int64_t *message;
-    tutti_work *ending; /* its reduction, while in flight */
-    bool open;          /* in a shard */
-    bool leaving;       /* the last shard has begun */
-    bool apart;         /* and after it another, which owns block until the end; under the mutex */
-    bool joining;       /* late sums are being reduced */
-    bool again;
-    pthread_mutex_t mutex;
-};
 
 int tutti__exact_count(const tutti_reducer *r)
 {
@@ -166,6 +142,8 @@ void tutti__exact_free(tutti_reducer *r)
     if (s->seen != s->largest)
         stream->ops->host_free(stream->device, s->seen);
     stream->ops->free(stream->device, s->largest);
+    if (r->kept_in_part)
+        tutti__exact_shares_free(r);
     free(s->ranges);
     free(s->fixed);
     free(s->all);
@@ -180,6 +158,8 @@ tutti_status tutti__exact_alloc(tutti_reducer *r)
     tutti__exact *s = r->exact;
     const size_t bytes = (r->bytes + 64) * (size_t)(s->bits / 32);
 
+    if (r->kept_in_part)
+        return tutti__exact_shares_alloc(r);
     TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, bytes, (void **)&s->sums));
     return tutti_group_alloc_on(r->group, r->stream, bytes, (void **)&s->late);
 }
@@ -190,6 +170,10 @@ void tutti__exact_release(tutti_reducer *r)
 
     if (!s)
         return;
+    if (r->kept_in_part) {
+        tutti__exact_shares_drop(r, false);
+        return;
+    }
     if (r->stream)
         (void)!r->stream->ops->stream_wait(r->stream); /* it may still be adding to them */
     if (s->sums)
@@ -221,17 +205,13 @@ tutti_status tutti__exact_begin(tutti_reducer *r)
     tutti__exact *s = r->exact;
 
     s->open = s->leaving = s->apart = s->joining = s->again = false;
+    if (r->kept_in_part)
+        tutti__exact_shares_drop(r, true);
     memset(s->brought, 0, r->n);
     memset(s->message, 0, message_length(r) * sizeof *s->message);
     for (size_t i = 0; i < r->n; i++)
         s->fixed[i] = fixed_of(s, s->ranges[i]);
     return stream->ops->zero(stream, s->largest, 2 * (r->n + 1) * sizeof *s->largest);
-}
-
-/* The sums that belong to an offset in the block. */
-static unsigned char *sums_at(const tutti__exact *s, unsigned char *sums, size_t offset)
-{
-    return sums + offset * (size_t)(s->bits / 32);
 }
 
 /* Reports a contribution with NaN or infinities, by the bits of its largest |value|, if the options say so. */
@@ -243,24 +223,37 @@ static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t la
     return tutti__found_nonfinite(r, g);
 }
 
-tutti_status tutti__exact_take(tutti_reducer *r, size_t i, bool skipped, bool *leaves_p)
+/* Adds gradient i of the current shard. */
+static tutti_status add(tutti_reducer *r, size_t i)
 {
     tutti_stream *stream = r->exact->stream;
     tutti__exact *s = r->exact;
     const tutti__gradient *g = &r->gradients[i];
-    const unsigned char place = s->apart ? IN_LATE : IN_SUMS;
+    const unsigned char place = s->apart ? TUTTI__IN_LATE : TUTTI__IN_SUMS;
 
-    *leaves_p = s->leaving && !s->apart;
-    if (skipped || r->status != TUTTI_OK)
-        return TUTTI_OK;
+    if (r->kept_in_part)
+        TUTTI_TRY(tutti__exact_shares_bring(r, &r->buckets[g->bucket], s->apart));
     if (tutti__may_skip(r))
         s->message[N_NUMBERS + s->n_counters + g->place]++;
-    TUTTI_TRY(
-        stream->ops->flat->fixed_add(stream, sums_at(s, s->apart ? s->late : s->sums, g->offset),
-                                     (const float *)(const void *)(r->block + g->offset), g->count,
-                                     &s->fixed[i], !(s->brought[i] & place), &s->largest[i]));
+    TUTTI_TRY(stream->ops->flat->fixed_add(
+        stream, tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset),
+        (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
+        !(s->brought[i] & place), &s->largest[i]));
     s->brought[i] |= place;
     return r->stream ? TUTTI_OK : look(r, g, s->largest[i]);
+}
+
+tutti_status tutti__exact_take(tutti_reducer *r, size_t i, bool skipped, bool *leaves_p)
+{
+    const tutti__exact *s = r->exact;
+    tutti_status status = TUTTI_OK;
+
+    *leaves_p = s->leaving && !s->apart;
+    if (!skipped && r->status == TUTTI_OK)
+        status = add(r, i);
+    if (r->kept_in_part)
+        tutti__exact_shares_taken(r, &r->buckets[r->gradients[i].bucket]);
+    return status;
 }
 
 /* Ends the current shard, if there is one; missing gradients are an error, or skipped. */
@@ -303,6 +296,8 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
     s->leaving |= last;
     s->open = true;
     r->turn++;
+    for (size_t b = 0; b < r->n_buckets; b++)
+        r->buckets[b].taken = 0;
     return TUTTI_OK;
 }
 
@@ -317,18 +312,18 @@ tutti_status tutti__reducer_drop(tutti_reducer *r, uint64_t *digest_p)
     end_shard(r);
     r->in_step = false;
     status = r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
-    if (status == TUTTI_OK && !on_host && !(copy = tutti__alloc_unset(r->bytes + 1)))
+    if (status == TUTTI_OK && !on_host && !(copy = tutti__alloc_unset(2 * r->bytes + 1)))
         status = TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < r->n && status == TUTTI_OK; i++) {
         const tutti__gradient *g = &r->gradients[i];
-        const unsigned char *p = r->block + g->offset;
+        const unsigned char *p = s->sums ? tutti__sums_at(s, s->sums, g->offset) : NULL;
+        const size_t bytes = g->count * (size_t)(s->bits / 8);
 
-        if (!(s->brought[i] & IN_SUMS))
+        if (!(s->brought[i] & TUTTI__IN_SUMS))
             continue;
         if (!on_host)
-            status = tutti__read(r->stream, copy, p, g->count * sizeof(float));
-        *digest_p =
-            *digest_p * 31 + tutti__hash64(on_host ? p : copy, g->count * sizeof(float)) + i;
+            status = tutti__read(r->stream, copy, p, bytes);
+        *digest_p = *digest_p * 31 + tutti__hash64(on_host ? p : copy, bytes) + i;
     }
     free(copy);
     return status;
@@ -340,51 +335,75 @@ tutti_status tutti__exact_fill(tutti_reducer *r, const tutti__bucket *b)
 {
     tutti_stream *stream = r->exact->stream;
     tutti__exact *s = r->exact;
-    const unsigned char place = s->joining ? IN_LATE : IN_SUMS;
+    const unsigned char place = s->joining ? TUTTI__IN_LATE : TUTTI__IN_SUMS;
 
+    if (r->kept_in_part)
+        TUTTI_TRY(tutti__exact_shares_bring(r, b, s->joining));
     for (size_t k = 0; k < b->info.n; k++) {
         const size_t i = r->order[b->info.first + k];
         const tutti__gradient *g = &r->gradients[i];
 
         if (!(s->brought[i] & place))
-            TUTTI_TRY(stream->ops->zero(stream,
-                                        sums_at(s, s->joining ? s->late : s->sums, g->offset),
-                                        g->count * (size_t)(s->bits / 8)));
+            TUTTI_TRY(stream->ops->zero(
+                stream, tutti__sums_at(s, s->joining ? s->late : s->sums, g->offset),
+                g->count * (size_t)(s->bits / 8)));
         s->brought[i] |= place;
     }
     return TUTTI_OK;
 }
 
-static tutti_status make_means(tutti_reducer *r, const tutti__bucket *b)
+/* Of n elements from `at` on. */
+static tutti_status make_mean(const tutti_reducer *r, size_t i, size_t at, size_t n)
 {
     tutti_stream *stream = r->own ? r->own : r->exact->stream;
     const tutti__exact *s = r->exact;
+    const size_t offset = r->gradients[i].offset + at * sizeof(float);
 
-    for (size_t k = 0; k < b->info.n; k++) {
-        const size_t i = r->order[b->info.first + k];
-        const tutti__gradient *g = &r->gradients[i];
-
-        TUTTI_TRY(stream->ops->flat->fixed_mean(stream, (float *)(void *)(r->block + g->offset),
-                                                sums_at(s, s->sums, g->offset), g->count,
-                                                &s->fixed[i], s->count, &s->largest[r->n + 1 + i]));
-    }
-    return r->own ? stream->ops->stream_wait(stream) : TUTTI_OK;
+    return stream->ops->flat->fixed_mean(stream, (float *)(void *)(r->block + offset),
+                                         tutti__sums_at(s, s->sums, offset), n, &s->fixed[i],
+                                         s->count, &s->largest[r->n + 1 + i]);
 }
 
-tutti_status tutti__exact_reduce(tutti_reducer *r, const tutti__bucket *b)
+static tutti_status make_means(tutti_reducer *r, tutti__bucket *b)
+{
+    if (r->kept_in_part)
+        TUTTI_TRY(tutti__parts_change(r, b, r->block + b->offset, sizeof(float), &b->here,
+                                      TUTTI__KEPT_PARTS));
+    for (size_t k = 0; k < b->info.n; k++) {
+        const size_t i = r->order[b->info.first + k];
+
+        TUTTI_TRY(r->kept_in_part ? tutti__exact_shares_each(r, i, make_mean)
+                                  : make_mean(r, i, 0, r->gradients[i].count));
+    }
+    return r->own ? r->own->ops->stream_wait(r->own) : TUTTI_OK;
+}
+
+/* All ranks' sums of the bucket, or late ones, which are then added to the others. */
+static tutti_status sum(const tutti_reducer *r, const tutti__bucket *b)
 {
     tutti_stream *stream = r->own ? r->own : r->exact->stream;
-    tutti__exact *s = r->exact;
+    const tutti__exact *s = r->exact;
     const size_t n = b->span / sizeof(float);
-    unsigned char *sums = sums_at(s, s->joining ? s->late : s->sums, b->offset);
-    tutti_status status = TUTTI_OK;
+    unsigned char *sums = tutti__sums_at(s, s->joining ? s->late : s->sums, b->offset);
 
+    if (r->kept_in_part) {
+        TUTTI_TRY(tutti__exact_shares_sum(r, b, s->joining));
+        return s->joining ? tutti__exact_shares_join(r, b) : TUTTI_OK;
+    }
     TUTTI_TRY(tutti_all_reduce(r->group,
                                (tutti_buf){sums, n, s->bits == 64 ? TUTTI_I64 : TUTTI_I32, r->own},
                                TUTTI_SUM, NULL));
-    if (s->joining)
-        TUTTI_TRY(stream->ops->flat->fixed_join(stream, sums_at(s, s->sums, b->offset), sums, n,
-                                                &(tutti__fixed){.bits = s->bits}));
+    return s->joining ? stream->ops->flat->fixed_join(stream, tutti__sums_at(s, s->sums, b->offset),
+                                                      sums, n, &(tutti__fixed){.bits = s->bits})
+                      : TUTTI_OK;
+}
+
+tutti_status tutti__exact_reduce(tutti_reducer *r, tutti__bucket *b)
+{
+    tutti__exact *s = r->exact;
+    tutti_status status = TUTTI_OK;
+
+    TUTTI_TRY(sum(r, b));
     pthread_mutex_lock(&s->mutex);
     if (!s->apart || s->joining)
         status = make_means(r, b);
@@ -476,11 +495,18 @@ static tutti_status check_message(const tutti_reducer *r)
     return TUTTI_OK;
 }
 
+static tutti_status fill_nan(const tutti_reducer *r, size_t i, size_t at, size_t n)
+{
+    tutti_stream *stream = r->exact->stream;
+    unsigned char *p = r->block + r->gradients[i].offset;
+
+    return stream->ops->flat->fill(stream, (float *)(void *)p + at, n, NAN);
+}
+
 /* Some contribution is not finite, or exceeds its range: all ranks learn the maximum of each gradient. Those that exceed it get
  * a larger range; the mean of those that are not finite is NaN, on all ranks. */
 static tutti_status settle(tutti_reducer *r)
 {
-    tutti_stream *stream = r->exact->stream;
     tutti__exact *s = r->exact;
     tutti_status status;
 
@@ -498,8 +524,8 @@ static tutti_status settle(tutti_reducer *r)
         const uint32_t largest = (uint32_t)s->all[place];
 
         if (largest >= NOT_FINITE) {
-            TUTTI_TRY(stream->ops->flat->fill(stream, (float *)(void *)(r->block + g->offset),
-                                              g->count, NAN));
+            TUTTI_TRY(r->kept_in_part ? tutti__exact_shares_each(r, i, fill_nan)
+                                      : fill_nan(r, i, 0, g->count));
         } else if (!fits(s, &s->fixed[i], largest)) {
             s->ranges[i] = float_of(largest);
             s->again = true;
@@ -518,6 +544,8 @@ static tutti_status adapt(tutti_reducer *r)
     if (r->stream)
         TUTTI_TRY(tutti__read(r->stream, s->seen + r->n + 1, s->largest + r->n + 1,
                               r->n * sizeof *s->seen));
+    if (r->kept_in_part)
+        TUTTI_TRY(tutti__exact_shares_largest(r));
     for (size_t place = 0; place < r->n_reduced; place++) {
         const size_t i = r->order[place];
         const float mean = float_of(means[i]), least = s->ranges[i] / 16;
@@ -544,6 +572,8 @@ tutti_status tutti__exact_end(tutti_reducer *r)
         TUTTI_TRY(stream->ops->zero(stream, s->largest + r->n + 1, r->n * sizeof *s->largest));
         TUTTI_TRY(tutti__step_relaunch(r));
     }
+    if (r->kept_in_part)
+        tutti__exact_shares_drop(r, false);
     if (s->message[MISFITS] > 0 || s->message[NONFINITE] > 0)
         TUTTI_TRY(settle(r));
     return s->again ? TUTTI_OK : adapt(r);

@@ -6,7 +6,7 @@
  *     exact.c     means over logical shards, whichever rank computed them
  *     rows.c      sparse gradients: only touched rows are sent
  *     late_rows.c gradients that are final early but for a few rows
- *     keep.c      gradients of which this rank keeps a part
+ *     keep.c      gradients, and sums over shards, of which this rank keeps a part
  *     hooks.c     ready-made communication hooks; powersgd.c: one more */
 #ifndef TUTTI_REDUCER_INTERNAL_H
 #define TUTTI_REDUCER_INTERNAL_H
@@ -43,10 +43,11 @@ typedef struct tutti__late {
     uint64_t wire_bytes;
 } tutti__late;
 
-/* What this rank keeps of a reduced bucket, in elements: [begin, end) and, from `tail`, the rest. All 0: everything. */
-typedef struct tutti__kept {
-    size_t begin, end, tail;
-} tutti__kept;
+/* A bucket's elements in parts, of which this rank keeps every other one when they are reduced: at[0] is 0, at[PARTS] their number. */
+enum { TUTTI__PARTS = 5, TUTTI__ALL_PARTS = 31, TUTTI__KEPT_PARTS = 1 | 4 | 16 };
+typedef struct tutti__bucket_parts {
+    size_t at[TUTTI__PARTS + 1];
+} tutti__bucket_parts;
 
 typedef struct tutti__bucket {
     tutti_reducer *reducer; /* for the function that the group runs */
@@ -57,11 +58,11 @@ typedef struct tutti__bucket {
     tutti__event *ready;
     tutti_work *work; /* while in flight */
     uint64_t ready_ns;
-    tutti__kept kept; /* in this step, when it was reduced */
-    bool parted;      /* it is known which parts are given back */
-    tutti__kept
-        left; /* what is here, if the rest has not been brought since; all 0: everything is */
-    tutti_bucket view; /* for hooks */
+    tutti__bucket_parts parts;
+    unsigned char here;  /* bits of the parts that have memory (kept_in_part) */
+    size_t first, share; /* with shards: elements from `first` on are divided, a share each */
+    size_t taken;        /* with shards: gradients of the current shard that were added */
+    tutti_bucket view;   /* for hooks */
     tutti_bucket_info info;
 } tutti__bucket;
 
@@ -77,6 +78,7 @@ struct tutti_reducer {
     tutti_bucket_gradient *views; /* by place: what hooks see */
     unsigned char *block;
     bool kept_in_part;  /* block is reserved memory: keep.c */
+    bool planned;       /* it is for a plan: memory is counted, not used */
     bool vectors_apart; /* gradients without rows have buckets of their own */
     tutti_stream *
         alone; /* with shards: of whose device the block is private memory; NULL: it is the group's */
@@ -155,13 +157,25 @@ void tutti__late_abandon(tutti_reducer *r);
 
 /* ---- Parts that are kept (keep.c) ---- */
 
-/* Memory for the block, from which parts can be given back. */
-tutti_status tutti__keep_alloc(tutti_reducer *r, size_t bytes);
-void tutti__keep_free(tutti_reducer *r);
+/* A bucket before its first step: on a device nothing of it has memory, and is brought; host memory gets it when it is first touched. */
+void tutti__keep_begin(tutti_reducer *r, tutti__bucket *b);
+/* Addresses for bytes of which parts get memory; open: it is written without tutti__parts_change, too. */
+tutti_status tutti__keep_alloc(const tutti_reducer *r, size_t bytes, bool open,
+                               unsigned char **p_p);
+void tutti__keep_free(const tutti_reducer *r, unsigned char *p, size_t bytes);
+/* Of bucket b in the memory at p, whose elements have so many bytes: the parts in `want` get memory, with any contents, and the others
+ * lose theirs. MEMORY. */
+tutti_status tutti__parts_change(const tutti_reducer *r, const tutti__bucket *b, unsigned char *p,
+                                 size_t element, unsigned char *here, unsigned want);
+/* Sets b->parts, when all of them have memory, or none has: elements before `head`, in [begin, end) and from `tail` on are kept. */
+void tutti__parts_set(tutti__bucket *b, size_t head, size_t begin, size_t end, size_t tail);
+/* The k-th part that is kept, within elements [begin, end); false: none of it is there. */
+bool tutti__parts_within(const tutti__bucket *b, int k, size_t begin, size_t end, size_t *low_p,
+                         size_t *high_p);
 /* In a plan, when a bucket has been waited for: only then it is given back, as if its reduction had taken until now. So what is
  * planned is the most that backward may be ahead, and always the same. */
-void tutti__keep_planned(const tutti_reducer *r, const tutti__bucket *b);
-/* Copies n elements to element `at` of bucket b, as far as this rank keeps them. */
+void tutti__keep_planned(const tutti_reducer *r, tutti__bucket *b);
+/* Copies n elements to element `at` of bucket b, as far as this rank has them. */
 void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n);
 
 /* ---- A step's parts (step.c) ---- */
@@ -199,7 +213,7 @@ tutti_status tutti__exact_take(tutti_reducer *r, size_t i, bool skipped, bool *l
 /* Before a bucket is sent: zeroes the sums to which this rank added nothing. */
 tutti_status tutti__exact_fill(tutti_reducer *r, const tutti__bucket *b);
 /* On the group's thread: sums over all ranks, then computes the means. */
-tutti_status tutti__exact_reduce(tutti_reducer *r, const tutti__bucket *b);
+tutti_status tutti__exact_reduce(tutti_reducer *r, tutti__bucket *b);
 /* This rank has no more shards: sends the remaining buckets, and the message about the try. */
 tutti_status tutti__exact_close(tutti_reducer *r);
 void tutti__exact_abandon(tutti_reducer *r);

@@ -1,6 +1,7 @@
-/* keep.c -- gradients of which a rank keeps only a part after their reduction (ZeRO-2).   SPDX-License-Identifier: MIT
+/* keep.c -- memory of which a rank keeps only a part after its reduction: gradients, and sums over shards (ZeRO-2).
+ * SPDX-License-Identifier: MIT
  *
- * The block stays where it is: only its pages go, and come again before backward's first write to the bucket, with any contents. It is not
+ * It stays where it is: only its pages go, and come again before the first write to the bucket, with any contents. It is not
  * in the group's memory: pages that processes share come and go at a much higher price, in all of them, and only small ones. */
 #include "reducer/internal.h"
 
@@ -9,73 +10,119 @@
 
 #include <string.h>
 
-/* On a device nothing has memory before it is brought; host memory gets it when it is first touched. */
-static tutti_status reserve_on_device(tutti_reducer *r, size_t bytes)
-{
-    r->block = r->stream->ops->reserve(r->stream->device, bytes);
-    for (size_t b = 0; b < r->n_buckets; b++)
-        r->buckets[b].left = (tutti__kept){
-            0, 0,
-            r->buckets[b].span /
-                tutti_dtype_size(r->gradients[r->order[r->buckets[b].info.first]].dtype)};
-    return r->block ? TUTTI_OK : TUTTI_ERR_MEMORY;
-}
-
-tutti_status tutti__keep_alloc(tutti_reducer *r, size_t bytes)
+tutti_status tutti__keep_alloc(const tutti_reducer *r, size_t bytes, bool open, unsigned char **p_p)
 {
     if (r->stream)
-        return reserve_on_device(r, bytes);
-    if (tutti__group_is_planned(r->group)) {
-        r->block = tutti__planned_reserve(bytes);
-        return r->block ? TUTTI_OK : TUTTI_ERR_MEMORY;
-    }
-    r->block = tutti__memory_reserve(bytes);
-    return r->block ? tutti__memory_open(r->block, bytes) : TUTTI_ERR_MEMORY;
+        *p_p = r->stream->ops->reserve(r->stream->device, bytes);
+    else
+        *p_p = r->planned ? tutti__planned_reserve(bytes) : tutti__memory_reserve(bytes);
+    if (!*p_p)
+        return TUTTI_ERR_MEMORY;
+    return open && !r->planned && !r->stream ? tutti__memory_open(*p_p, bytes) : TUTTI_OK;
 }
 
-void tutti__keep_free(tutti_reducer *r)
+void tutti__keep_free(const tutti_reducer *r, unsigned char *p, size_t bytes)
 {
-    if (r->stream && r->block)
-        r->stream->ops->unreserve(r->stream->device, r->block, r->bytes);
-    else if (tutti__group_is_planned(r->group))
-        (void)tutti__planned_free(r->block);
+    if (r->stream && p)
+        r->stream->ops->unreserve(r->stream->device, p, bytes);
+    else if (r->planned)
+        (void)tutti__planned_free(p);
     else if (!r->stream)
-        tutti__memory_unreserve(r->block, r->bytes);
+        tutti__memory_unreserve(p, bytes);
 }
 
-/* Of the block: bytes that nobody reads until they are brought. Host memory stays accessible, for programs that look at it. */
+/* ---- Parts ---- */
+
+void tutti__parts_set(tutti__bucket *b, size_t head, size_t begin, size_t end, size_t tail)
+{
+    b->parts = (tutti__bucket_parts){{0, head, begin, end, tail, b->view.buf.count}};
+}
+
+bool tutti__parts_within(const tutti__bucket *b, int k, size_t begin, size_t end, size_t *low_p,
+                         size_t *high_p)
+{
+    const size_t *part = &b->parts.at[2 * (size_t)k];
+
+    *low_p = begin > part[0] ? begin : part[0];
+    *high_p = end < part[1] ? end : part[1];
+    return *low_p < *high_p;
+}
+
+/* Bytes that nobody reads until they are brought. Host memory stays accessible, for programs that look at it. */
 static void discard(const tutti_reducer *r, unsigned char *p, size_t bytes)
 {
     if (r->stream)
         r->stream->ops->give_back(r->stream->device, p, bytes);
+    else if (r->planned)
+        tutti__planned_give_back(p, bytes);
     else
         tutti__memory_discard(p, bytes);
 }
 
 static tutti_status back(const tutti_reducer *r, unsigned char *p, size_t bytes)
 {
-    return r->stream ? r->stream->ops->back(r->stream->device, p, bytes, false)
-                     : tutti__memory_back(p, bytes, false);
+    if (r->stream)
+        return r->stream->ops->back(r->stream->device, p, bytes, false);
+    if (!r->planned)
+        return tutti__memory_back(p, bytes, false);
+    tutti__planned_touch(p, bytes);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__parts_change(const tutti_reducer *r, const tutti__bucket *b, unsigned char *p,
+                                 size_t element, unsigned char *here, unsigned want)
+{
+    for (unsigned k = 0; k < TUTTI__PARTS; k++) {
+        unsigned char *part = p + b->parts.at[k] * element;
+        const size_t bytes = (b->parts.at[k + 1] - b->parts.at[k]) * element;
+        const unsigned bit = 1U << k;
+
+        if ((want & bit) == (*here & bit))
+            continue;
+        if (want & bit)
+            TUTTI_TRY(back(r, part, bytes));
+        else
+            discard(r, part, bytes);
+        *here = (unsigned char)(*here ^ bit);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Gradients ---- */
+
+void tutti__keep_begin(tutti_reducer *r, tutti__bucket *b)
+{
+    b->here = TUTTI__ALL_PARTS;
+    if (!r->stream || !r->kept_in_part)
+        return;
+    b->here = 0;
+    b->parts.at[TUTTI__PARTS] =
+        b->span / tutti_dtype_size(r->gradients[r->order[b->info.first]].dtype);
+}
+
+static unsigned char *at(const tutti_reducer *r, const tutti__bucket *b)
+{
+    return r->block + b->offset;
+}
+
+static size_t element_of(const tutti__bucket *b)
+{
+    return tutti_dtype_size(b->view.buf.dtype);
 }
 
 void tutti__reducer_keep(tutti_reducer *r, size_t bucket, size_t begin, size_t end, size_t tail)
 {
     tutti__bucket *b = &r->buckets[bucket];
-    const size_t element = tutti_dtype_size(b->view.buf.dtype);
-    unsigned char *p = r->block + b->offset;
+    const size_t element = element_of(b);
 
-    b->kept = (tutti__kept){begin, end, tail};
-    if (tutti__group_is_planned(r->group))
-        return;
-    if (!b->parted && !r->stream) {
-        b->parted = true;
-        tutti__memory_together(p, begin * element);
-        tutti__memory_together(p + begin * element, (end - begin) * element);
-        tutti__memory_together(p + end * element, (tail - end) * element);
+    if (b->parts.at[TUTTI__PARTS] == 0 && !r->planned && !r->stream) {
+        tutti__memory_together(at(r, b), begin * element);
+        tutti__memory_together(at(r, b) + begin * element, (end - begin) * element);
+        tutti__memory_together(at(r, b) + end * element, (tail - end) * element);
     }
-    discard(r, p, begin * element);
-    discard(r, p + end * element, (tail - end) * element);
-    b->left = b->kept;
+    tutti__parts_set(b, 0, begin, end, tail);
+    if (!r->planned) /* gives back, which cannot fail */
+        (void)!tutti__parts_change(r, b, at(r, b), element, &b->here, TUTTI__KEPT_PARTS);
 }
 
 /* A hook reads all of a bucket. */
@@ -112,56 +159,36 @@ tutti_status tutti__reducer_bring(tutti_reducer *r, size_t i)
 {
     tutti__gradient *g = &r->gradients[i];
     tutti__bucket *b = g->local ? NULL : &r->buckets[g->bucket];
-    tutti__kept left;
-    size_t element;
-    unsigned char *p;
 
     if (!b)
         return bring_local(r, g);
-    left = b->left;
-    if (left.tail == 0)
+    if (!r->kept_in_part || b->here == TUTTI__ALL_PARTS)
         return TUTTI_OK;
-    element = tutti_dtype_size(b->view.buf.dtype);
-    p = r->block + b->offset;
-    TUTTI_TRY(back(r, p, left.begin * element));
-    TUTTI_TRY(back(r, p + left.end * element, (left.tail - left.end) * element));
-    b->left = (tutti__kept){0, 0, 0};
-    return clear_padding(r, b);
+    TUTTI_TRY(tutti__parts_change(r, b, at(r, b), element_of(b), &b->here, TUTTI__ALL_PARTS));
+    return r->exact || r->planned ? TUTTI_OK : clear_padding(r, b);
 }
 
-void tutti__keep_planned(const tutti_reducer *r, const tutti__bucket *b)
+void tutti__keep_planned(const tutti_reducer *r, tutti__bucket *b)
 {
-    const size_t element = tutti_dtype_size(b->view.buf.dtype);
-    const unsigned char *p = r->block + b->offset;
-
-    if (!r->kept_in_part || b->kept.tail == 0 || !tutti__group_is_planned(r->group))
-        return;
-    tutti__planned_give_back(p, b->kept.begin * element);
-    tutti__planned_give_back(p + b->kept.end * element, (b->kept.tail - b->kept.end) * element);
+    if (r->kept_in_part && !r->exact && r->planned)
+        (void)!tutti__parts_change(r, b, at(r, b), element_of(b), &b->here, TUTTI__KEPT_PARTS);
 }
 
-void tutti__keep_copy(const tutti__bucket *b, size_t at, const float *from, size_t n)
+void tutti__keep_copy(const tutti__bucket *b, size_t begin, const float *from, size_t n)
 {
-    const tutti__kept all = {.begin = 0, .end = 0, .tail = 0}, *k = b->kept.tail ? &b->kept : &all;
-    const size_t parts[2][2] = {{k->begin, k->end}, {k->tail, SIZE_MAX}};
     float *to = b->view.buf.p;
+    size_t low, high;
 
-    for (int i = 0; i < 2; i++) {
-        const size_t low = at > parts[i][0] ? at : parts[i][0];
-        const size_t high = at + n < parts[i][1] ? at + n : parts[i][1];
-
-        if (low < high)
-            memcpy(to + low, from + (low - at), (high - low) * sizeof *to);
+    if (b->here == TUTTI__ALL_PARTS || b->parts.at[TUTTI__PARTS] == 0) {
+        memcpy(to + begin, from, n * sizeof *to);
+        return;
     }
+    for (int k = 0; k < 3; k++)
+        if (tutti__parts_within(b, k, begin, begin + n, &low, &high))
+            memcpy(to + low, from + (low - begin), (high - low) * sizeof *to);
 }
 
 void tutti__reducer_set_in_flight(tutti_reducer *r, size_t buckets)
 {
     r->in_flight = buckets;
-}
-
-/* On a device: all of it. */
-size_t tutti__reducer_resident(const tutti_reducer *r)
-{
-    return r->stream ? r->bytes : tutti__memory_resident(r->block, r->bytes);
 }

@@ -9,6 +9,8 @@
  * backward, so it is kept small, and the gradients that would have waited in it are sent earlier. */
 #include "reducer/internal.h"
 
+#include "device/planned/planned.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -430,11 +432,13 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
         return tutti__group_share_failure(r->group, local, size - (int)most[1]);
     r->bytes += (size_t)most[0]; /* the group's memory must have one size on all ranks */
     if (r->kept_in_part)
-        TUTTI_TRY(tutti__group_agree(r->group, tutti__keep_alloc(r, r->bytes)));
+        TUTTI_TRY(tutti__group_agree(r->group, tutti__keep_alloc(r, r->bytes, true, &r->block)));
     else
         TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, r->bytes ? r->bytes : ALIGNMENT,
                                        (void **)&r->block));
     make_views(r);
+    for (size_t b = 0; b < r->n_buckets; b++)
+        tutti__keep_begin(r, &r->buckets[b]);
     return TUTTI_OK;
 }
 
@@ -447,7 +451,11 @@ static tutti_status lay_out_alone(tutti_reducer *r, const tutti_reducer_opts *op
     TUTTI_TRY(prepare_device(r));
     place_all(r);
     r->alone = stream;
-    r->block = stream->ops->alloc(stream->device, r->bytes ? r->bytes : ALIGNMENT, true);
+    r->planned = opts->stream && opts->stream->ops->plans;
+    if (r->kept_in_part)
+        TUTTI_TRY(tutti__keep_alloc(r, r->bytes, true, &r->block));
+    else
+        r->block = stream->ops->alloc(stream->device, r->bytes ? r->bytes : ALIGNMENT, true);
     if (!r->block)
         return TUTTI_ERR_MEMORY;
     make_views(r);
@@ -501,6 +509,7 @@ static tutti_status make(tutti_reducer *r, const tutti_reducer_parameter *parame
     }
     TUTTI_TRY(agree(r, status));
     TUTTI_TRY(tutti__agree_number(r->group, &r->number));
+    r->planned = tutti__group_is_planned(r->group);
     status = assign_buckets(r);
     if (status == TUTTI_OK)
         status = prepare_device(r);
@@ -603,10 +612,10 @@ void tutti_reducer_free(tutti_reducer *r)
     if (r->hook.free)
         r->hook.free(r->hook.self);
     free_device(r);
-    if (r->alone) {
+    if (r->kept_in_part) {
+        tutti__keep_free(r, r->block, r->bytes);
+    } else if (r->alone) {
         r->alone->ops->free(r->alone->device, r->block);
-    } else if (r->kept_in_part) {
-        tutti__keep_free(r);
     } else if (r->block) {
         tutti_group_release(r->group, r->block);
     }

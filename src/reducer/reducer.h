@@ -84,8 +84,8 @@ tutti_status tutti__reducer_ready_but_rows(tutti_reducer *reducer, size_t i,
 tutti_status tutti__reducer_late_rows(tutti_reducer *reducer, size_t i, float **values_p,
                                       const int32_t **place_p);
 tutti_status tutti__reducer_rows_ready(tutti_reducer *reducer, size_t i);
-/* With shards: drops a step of which no shard was the last, and sets *digest_p to that of the gradients of this rank's last shard,
- * 0 if it had none. */
+/* With shards: drops a step of which no shard was the last, and sets *digest_p to that of the sums of this rank's shards, 0 if it had
+ * none. */
 tutti_status tutti__reducer_drop(tutti_reducer *reducer, uint64_t *digest_p);
 /* The caller's part of the step has failed, with the thread's message: no more buckets are sent, and finish reports it. */
 void tutti__reducer_fail(tutti_reducer *reducer, tutti_status status);
@@ -103,8 +103,14 @@ void tutti__reducer_keep(tutti_reducer *reducer, size_t bucket, size_t begin, si
 tutti_status tutti__reducer_bring(tutti_reducer *reducer, size_t i);
 /* Before another bucket is sent, waits until at most so many are being reduced. */
 void tutti__reducer_set_in_flight(tutti_reducer *reducer, size_t buckets);
-/* Bytes of gradients that have memory now: whole pages. */
-size_t tutti__reducer_resident(const tutti_reducer *reducer);
+/* With shards and kept_in_part, after each begin: of a bucket's gradients at p (NULL: none), `count` are divided among the ranks, and each
+ * rank keeps the means of its share; copies: of the previous rank's, too. The rest of the bucket is kept by all. */
+void tutti__reducer_divide(tutti_reducer *reducer, size_t bucket, const float *p, size_t count,
+                           bool copies);
+/* The memory of sums, of which parts come and go; NULL: there is none. */
+const void *tutti__reducer_sums(const tutti_reducer *reducer);
+/* Of a message from a rank to the next one. */
+enum { TUTTI__TAG_COPIES = 32 };
 /* Gradient i is zero on this rank, and counts as not used. */
 void tutti__reducer_bring_zeros(tutti_reducer *reducer, size_t i);
 

@@ -80,7 +80,6 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
     r->status = TUTTI_OK;
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].pending = r->buckets[b].info.n;
-        r->buckets[b].kept = (tutti__kept){0, 0, 0};
         r->buckets[b].info.ready_ms = r->buckets[b].info.begin_ms = r->buckets[b].info.done_ms = 0;
     }
     return TUTTI_OK;
@@ -343,7 +342,7 @@ static tutti_status bring_zeros(tutti_reducer *r, size_t i)
 {
     tutti__gradient *g = &r->gradients[i];
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti_status status = tutti__reducer_bring(r, i);
+    tutti_status status = r->exact ? TUTTI_OK : tutti__reducer_bring(r, i);
 
     if (status == TUTTI_OK && !r->exact) /* with shards zeros need not be added */
         status =

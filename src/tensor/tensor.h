@@ -52,8 +52,9 @@ typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
     size_t index;   /* in its root, creation order */
     bool requires_grad;
-    bool leading_rows;     /* a file may have more rows, of which these are the first: positions */
-    bool counted_by_peer;  /* another of the root's norm_peers has it too, and counts it in norms */
+    bool leading_rows; /* a file may have more rows, of which these are the first: positions */
+    /* not in norms: another of the root's norm_peers has it too, and counts it; or each of DDP's ranks has its own */
+    bool counted_by_peer;
     float *grad;           /* row-major, in flat gradient memory; NULL until laid out */
     uint64_t grad_round;   /* == *round: grad holds contributions; else the next one overwrites */
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */

@@ -5,6 +5,7 @@
 #include "distributed/ddp_trainer.h"
 #include "ddp/ddp.h"
 #include "harness/memory.h"
+#include "nn/nn.h"
 #include "tensor/tensor.h"
 
 enum { SIDE = 4, CHANNELS = 6, CLASSES = 5, BATCH = 3, V = 8, STEPS = 4, PIXELS = SIDE * SIDE };
@@ -52,7 +53,8 @@ typedef struct variant {
     uint32_t seed;      /* of the assignment of shards; 0: rank r every r-th */
     bool late;          /* passes `last` one shard too early */
     float clip, growth; /* growth: of the loss in step 2 */
-    bool adam, zero;
+    bool adam;
+    int zero, copies;
 } variant;
 
 static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *opts,
@@ -70,6 +72,7 @@ static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *
     t->module = tutti_model_module(t->model);
     ((net *)t->module)->takes_side = true;
     own.zero = w->zero;
+    own.shard_copies = w->copies;
     CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, &own));
     if (w->adam)
         CHECK_OK(tutti_adam_new(&t->optim, t->module, &(tutti_adam_opts){.lr = 0.01f}));
@@ -244,41 +247,58 @@ static int ranks_change_no_bit(tutti_group *group, void *arg)
     return 0;
 }
 
-/* With sharded optimizer state, too: parameters, norm, and the gathered state have the same bits. */
+/* With sharded optimizer state and gradients, too: parameters, norm, and the gathered state have the same bits. */
 static int shares_change_no_bit(tutti_group *group, void *arg)
 {
     static const tutti_ddp_opts opts[] = {
         {.shards = V},
         {.shards = V, .bucket_mb = 1e-3, .first_bucket_mb = 1e-3},
-        {.shards = V, .find_unused = true, .bucket_mb = TUTTI_ZERO, .check_replicas = 2}};
+        {.shards = V, .find_unused = true, .bucket_mb = TUTTI_ZERO, .check_replicas = 2},
+        {.shards = V, .bucket_mb = 1e-3, .wire_bits = 32}};
+    static const variant variants[] = {
+        {.batches = 1, .seed = 7, .clip = 0.5f, .zero = 1},
+        {.batches = 1, .seed = 7, .clip = 0.5f, .zero = 1, .adam = true, .copies = 2},
+        {.batches = 2, .seed = 7, .clip = 0.5f, .zero = 2, .growth = 0x1p20f},
+        {.batches = 1, .seed = 7, .clip = 0.5f, .zero = 2, .adam = true, .late = true},
+        {.batches = 2, .seed = 8, .clip = 0.5f, .zero = 2, .copies = 2, .late = true},
+        {.batches = 1, .clip = 0.5f, .zero = 2, .adam = true, .copies = 2, .growth = 0x1p20f}};
     const size_t size = (size_t)tutti_group_size(group);
     const int rank = tutti_group_rank(group), last = (int)size - 1;
     tutti_group *alone;
 
     (void)arg;
     CHECK_OK(tutti_group_split_by(group, rank, 0, "alone", &alone));
-    for (size_t k = 0; k < 2 * TUTTI__COUNT_OF(opts); k++) {
-        const variant one = {.batches = 1, .clip = 0.5f, .adam = k % 2 == 1};
-        variant shared = one;
+    for (size_t k = 0; k < TUTTI__COUNT_OF(variants) * TUTTI__COUNT_OF(opts); k++) {
+        const variant *shared = &variants[k / TUTTI__COUNT_OF(opts)];
+        const size_t o = k % TUTTI__COUNT_OF(opts);
+        variant one = *shared;
         char digest[33], expected[33];
-        int attempts = 0;
-        size_t bytes;
+        int attempts = 0, by_one = 0;
+        size_t bytes, most;
         trainer a, b;
 
-        shared.zero = true;
-        shared.seed = 7;
-        CHECK_0(trainer_new_by(&a, alone, &opts[0], &one));
-        CHECK_0(trainer_new_by(&b, group, &opts[k / 2], &shared));
+        if (shared->zero == 2 && test_device().kind != TUTTI_CPU)
+            continue;
+        one.zero = one.copies = 0;
+        one.seed = 0;
+        one.late = false;
+        CHECK_0(trainer_new_by(&a, alone, o == 3 ? &opts[3] : &opts[0], &one));
+        CHECK_0(trainer_new_by(&b, group, &opts[o], shared));
         for (int step = 0; step < STEPS; step++) {
-            CHECK_0(run_step(&a, alone, &one, step, &attempts));
-            CHECK_0(run_step(&b, group, &shared, step, &attempts));
+            CHECK_0(run_step(&a, alone, &one, step, &by_one));
+            CHECK_0(run_step(&b, group, shared, step, &attempts));
+            CHECK(attempts == by_one);
             tutti_module_digest(a.module, expected);
             tutti_module_digest(b.module, digest);
             CHECK_TEXT(digest, expected);
         }
         bytes = tutti_optim_state_bytes(a.optim);
+        most = (shared->copies && size > 1 ? 2 : 1) * bytes / size;
         CHECK(tutti_optim_state_bytes(b.optim) >= bytes / size);
-        CHECK(size == 1 || tutti_optim_state_bytes(b.optim) < bytes / size + bytes / 4);
+        CHECK(size == 1 || tutti_optim_state_bytes(b.optim) < most + bytes / 4);
+        CHECK(shared->zero < 2 || size == 1 ||
+              tutti_zero_get_stats(tutti_ddp_zero(b.ddp)).gradient_bytes <
+                  most / (shared->adam ? 2 : 1) + bytes / 4);
         CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(b.ddp), b.optim, last));
         CHECK_0(state_digest(&a, expected));
         if (rank == last) {
@@ -289,6 +309,66 @@ static int shares_change_no_bit(tutti_group *group, void *arg)
         trainer_free(&b);
     }
     tutti_group_free(alone);
+    return 0;
+}
+
+/* Pages of gradients: within a shard those of a few buckets; after the step those of this rank's share (and the copy), and at most
+ * six of each bucket, in which its parts begin or end. */
+static int each_rank_holds_its_share(tutti_group *group, void *arg)
+{
+    const size_t size = (size_t)tutti_group_size(group), page = (size_t)sysconf(_SC_PAGESIZE);
+    const tutti_ddp_opts opts = {.shards = V, .bucket_mb = 1.0 / 32, .first_bucket_mb = 1.0 / 32};
+
+    (void)arg;
+    if (test_device().kind != TUTTI_CPU)
+        return 0;
+    for (int copies = 1; copies <= 2; copies++) {
+        const variant w = {.batches = 1, .zero = 2, .copies = copies};
+        const size_t shares = size < (size_t)copies ? 1 : (size_t)copies;
+        const struct tutti_root *root;
+        tutti_group *own;
+        int attempts = 0;
+        size_t whole;
+        trainer t;
+
+        CHECK_OK(tutti_group_split_by(group, 0, tutti_group_rank(group), "own", &own));
+        CHECK_0(trainer_new_by(&t, own, &opts, &w));
+        root = t.module->root;
+        whole = root->n_flat * sizeof(float);
+        for (int step = 0; step < 2; step++) {
+            CHECK_0(run_step(&t, own, &w, step, &attempts));
+            CHECK(test_resident(root->flat_gradients, whole) <=
+                  whole * shares / size + 6 * page * tutti_ddp_get_stats(t.ddp).n_buckets);
+        }
+        CHECK_OK(tutti_ddp_begin_step(t.ddp));
+        CHECK_0(shard_of(&t, &w, 2, tutti_group_rank(group), false));
+        CHECK(test_resident(root->flat_gradients, whole) <=
+              2 * page * tutti_ddp_get_stats(t.ddp).n_buckets);
+        CHECK_OK(tutti_meet(group, "all have computed a shard"));
+        CHECK_OK(tutti_ddp_regroup(t.ddp, NULL)); /* which ends the group, in a step */
+        trainer_free(&t);
+        tutti_group_free(own);
+    }
+    return 0;
+}
+
+/* A shard's infinity: all of the mean is NaN, on all ranks, whichever has which share. */
+static int infinities_reach_all_shares(tutti_group *group, void *arg)
+{
+    const variant plain = {.batches = 1, .growth = INFINITY}, *w = &plain;
+    variant shared = plain;
+    char digest[33], expected[33];
+    int attempts;
+
+    (void)arg;
+    if (test_device().kind != TUTTI_CPU)
+        return 0;
+    shared.zero = shared.copies = 2;
+    CHECK_0(train(group, &(tutti_ddp_opts){.shards = V, .nonfinite = TUTTI_NONFINITE_IGNORE}, w,
+                  expected, &attempts));
+    CHECK_0(train(group, &(tutti_ddp_opts){.shards = V, .nonfinite = TUTTI_NONFINITE_IGNORE},
+                  &shared, digest, &attempts));
+    CHECK_TEXT(digest, expected);
     return 0;
 }
 
@@ -426,7 +506,8 @@ static int shares_follow_the_group(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
     const variant w = {.batches = 1, .adam = true},
-                  shared = {.batches = 1, .adam = true, .zero = true};
+                  shared = {
+                      .batches = 1, .adam = true, .zero = test_device().kind == TUTTI_CPU ? 2 : 1};
     char digest[33], expected[33];
     int ranks[8], attempts = 0;
     tutti_group *fewer;
@@ -543,6 +624,8 @@ int main(void)
                                        TEST(run_over_tcp, ranks_change_no_bit),
                                        TEST(run_to_four, shares_change_no_bit),
                                        TEST(run_over_tcp, shares_change_no_bit),
+                                       TEST(run_to_four, each_rank_holds_its_share),
+                                       TEST(run_to_four, infinities_reach_all_shares),
                                        TEST(run_all, shards_are_ranks),
                                        TEST(run_three, unused_parameters_wait),
                                        TEST(run_three, goes_on_in_another_group),

@@ -311,7 +311,7 @@ static int ignored_ones_are_each_ranks_own(tutti_group *group, void *arg)
 {
     const char *const ignored[] = {"right.weight", "count", "own", "right.bias", "more"};
     int rank = tutti_group_rank(group);
-    float own = (float)rank + 1, seen[2];
+    float own = (float)rank + 1, seen[2], norm, most;
     tutti_ddp_opts opts = {.ignored = ignored, .n_ignored = 4, .bucket_mb = 1e-5};
     tutti_ddp *ddp;
     trainer t;
@@ -345,6 +345,10 @@ static int ignored_ones_are_each_ranks_own(tutti_group *group, void *arg)
         CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(mine, WIDTH, TUTTI_F32), TUTTI_AVG, NULL));
         for (int k = 0; k < WIDTH; k++)
             CHECK(fabsf(mine[k] - grad[k]) <= 1e-6f * fabsf(grad[k])); /* equal on all ranks */
+        CHECK_OK(tutti_clip_grad_norm(&t.m.base, 1e-3f, &norm));
+        most = norm;
+        CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(&most, 1, TUTTI_F32), TUTTI_MAX, NULL));
+        CHECK(most == norm); /* what is each rank's own does not change it */
         CHECK_OK(tutti_optim_step(t.optim));
     }
     CHECK_OK(tutti_tensor_read(t.m.count, seen));

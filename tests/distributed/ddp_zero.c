@@ -205,6 +205,38 @@ static int each_rank_holds_its_share_of_state(tutti_group *group, void *arg)
     return 0;
 }
 
+/* What is not trained has no state: with ZeRO, too, in which every rank has whole what is in no bucket. */
+static int frozen_parameters_take_no_state(tutti_group *group, void *arg)
+{
+    const size_t size = (size_t)tutti_group_size(group);
+
+    (void)arg;
+    for (int stage = 1; stage <= (test_device().kind == TUTTI_CPU ? 2 : 1); stage++) {
+        size_t trained = 0, rest;
+        trainer t;
+
+        CHECK_0(trainer_new_frozen(&t, group, &(tutti_ddp_opts){.zero = stage}, true));
+        CHECK_0(train(&t, group, 0, 2));
+        for (size_t i = 0; i < tutti_module_n_parameters(t.module); i++) {
+            const tutti_tensor *p = tutti_module_parameter(t.module, i);
+
+            trained += p->parameter->requires_grad ? (tutti__tensor_bytes(p) + 63) / 64 * 64 : 0;
+        }
+        rest = tutti_reducer_n_buckets(tutti_ddp_reducer(t.ddp)) * (size - 1) * sizeof(float) + 64;
+        CHECK(tutti_optim_state_bytes(t.optim) <= 2 * (trained / size + rest));
+        CHECK(stage == 1 ||
+              tutti_zero_get_stats(tutti_ddp_zero(t.ddp)).gradient_bytes <= trained / size + rest);
+        trainer_free(&t);
+        CHECK_0(trainer_new_frozen(&t, group, &(tutti_ddp_opts){.zero = stage}, true));
+        CHECK_OK(tutti_optim_set_updates(t.optim, tutti_module_parameter(t.module, 0), 3));
+        CHECK_0(train(&t, group, 0, 2)); /* it was trained once: its state stays */
+        CHECK(tutti_optim_state_bytes(t.optim) >=
+              2 * tutti__tensor_bytes(tutti_module_parameter(t.module, 0)));
+        trainer_free(&t);
+    }
+    return 0;
+}
+
 /* Before a step's first write to them: memory that appears under the writes is zeroed by the system, which takes longer. */
 static int all_gradients_come_back(trainer *t)
 {
@@ -213,7 +245,8 @@ static int all_gradients_come_back(trainer *t)
     CHECK_OK(tutti_reducer_begin(r));
     for (size_t i = 0; i < tutti_module_n_parameters(t->module); i++)
         CHECK_OK(tutti__reducer_bring(r, i));
-    CHECK(tutti__reducer_resident(r) >= sizeof(float) * (size_t)tutti_module_count(t->module));
+    CHECK(test_resident(t->module->root->flat_gradients, t->module->root->n_flat * sizeof(float)) >=
+          sizeof(float) * (size_t)tutti_module_count(t->module));
     return 0;
 }
 
@@ -239,7 +272,9 @@ static int each_rank_holds_its_share_of_gradients(tutti_group *group, void *arg)
         CHECK_OK(tutti_clip_grad_norm(t.module, 0.05f, NULL));
         CHECK_OK(tutti_optim_step(t.optim));
         r = tutti_ddp_reducer(t.ddp);
-        CHECK(tutti__reducer_resident(r) <= whole / size + 4 * page * tutti_reducer_n_buckets(r));
+        CHECK(
+            test_resident(t.module->root->flat_gradients, t.module->root->n_flat * sizeof(float)) <=
+            whole / size + 4 * page * tutti_reducer_n_buckets(r));
     }
     CHECK_0(all_gradients_come_back(&t));
     trainer_free(&t);
@@ -603,6 +638,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(run_all, shares_train_with_the_bits_of_the_whole),
         TEST(run_all, each_rank_holds_its_share_of_state),
+        TEST(run_all, frozen_parameters_take_no_state),
         TEST(run_all, each_rank_holds_its_share_of_gradients),
         TEST(run_all, each_rank_holds_its_share_of_parameters),
         TEST(run_all, evaluation_changes_nothing),

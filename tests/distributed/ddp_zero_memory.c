@@ -102,6 +102,42 @@ static int a_model_larger_than_a_rank(tutti_group *group, void *arg)
     return 0;
 }
 
+static tutti_status evaluate(const trainer *t)
+{
+    static const int64_t tokens[TOKENS] = {0};
+    tutti_status status;
+
+    tutti_step_begin(t->cx, &(tutti_step_opts){.eval = true});
+    status = tutti_tensor_status(tutti_model_forward(
+        t->model, tutti_input(t->cx, (tutti_array){tokens, TUTTI_SHAPE(1, TOKENS), TUTTI_I64})));
+    tutti_step_end(t->cx);
+    return status;
+}
+
+/* It cannot gather the weights that an operation reads: all learn that from it, and none waits. */
+static int one_without_memory_tells_all(tutti_group *group, void *arg)
+{
+    const int rank = tutti_group_rank(group);
+    trainer t = {0};
+    float norm;
+    tutti_status status;
+
+    (void)arg;
+    CHECK_OK(tutti_ctx_new(&t.cx, test_device(),
+                           &(tutti_ctx_opts){.threads = 1, .defers_parameters = true}));
+    CHECK_OK(train(&t, group, 2, 128, 1, 3, &norm));
+    if (rank == 1)
+        CHECK_0(set_limit(1));
+    status = evaluate(&t);
+    CHECK_0(set_limit(RLIM_INFINITY));
+    CHECK(status == (rank == 1 ? TUTTI_ERR_MEMORY : TUTTI_ERR_ABORTED));
+    CHECK_TEXT(tutti_last_error(), "no memory for");
+    CHECK(rank == 1 || strstr(tutti_last_error(), "rank 1"));
+    CHECK_OK(tutti_meet(group, "all know")); /* before the one ends */
+    trainer_free(&t);
+    return 0;
+}
+
 /* Pages with old bytes are used again, in whole large pages. The last update depends on all before. */
 static int used_pages_change_no_bit(tutti_group *group, void *arg)
 {
@@ -127,6 +163,16 @@ static void use_pages_again(void **state)
         tutti_run_ranks_as_processes(2, used_pages_change_no_bit, NULL, TUTTI_TRANSPORT_AUTO), 0);
 }
 
+static void lack_memory(void **state)
+{
+    (void)state;
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+    assert_int_equal(
+        tutti_run_ranks_as_processes(3, one_without_memory_tells_all, NULL, TUTTI_TRANSPORT_AUTO),
+        0);
+#endif
+}
+
 static void train_larger(void **state)
 {
     (void)state;
@@ -142,6 +188,7 @@ static void train_larger(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(use_pages_again),
+                                       cmocka_unit_test(lack_memory),
                                        cmocka_unit_test(train_larger)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

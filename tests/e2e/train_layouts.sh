@@ -24,6 +24,7 @@ compare() {
         train zero -n 3 "$@" $law --zero 1 --bucket-mb 0.02 --first-bucket-mb 0.01
         diff <(result plain) <(result zero) || fail "$what: ZeRO changes the bits ($law)"
         for stage in 2 3; do
+            case "$stage $law $*" in 3*--shards* | 2*--shards*fp16*) continue ;; esac # refused
             rm -rf zero
             train zero -n 3 "$@" $law --zero $stage --bucket-mb 0.02 --first-bucket-mb 0.01
             diff <(result plain) <(result zero) || fail "$what: ZeRO $stage changes the bits ($law)"

@@ -29,7 +29,7 @@ for name in mlp.0 mlp.3; do
 done
 [ -s mlp.0.losses ] && cmp mlp.0.losses mlp.3.losses || fail "evaluations differ"
 
-# A resume may change the stage. With fixed shards also the number of ranks has no effect on the bits (stages are 1 then).
+# A resume may change the stage.
 part="$gpt --max-steps 4 --checkpoint-every 2 --eval-every 0"
 train whole -n 2 $part
 for zero in 0 2 3; do
@@ -52,6 +52,9 @@ grep -q '^init: ' init.3.out || fail "nothing says what was read"
 [ "$(field init.0/summary.json ema_digest)" = "$(field init.3/summary.json ema_digest)" ] || fail "--init and ema with --zero 3"
 refused 1 "there is no such file or folder; expected a checkpoint" "$TUTTI" train -n 2 $gpt --zero 3 --init nothing
 
-train shards $part --zero 3 --shards 2
-says shards "^zero 3 is 1 with shards: only the optimizer state is divided$"
+train shards.0 -n 3 $part --shards 4
+train shards.2 -n 2 $part --zero 2 --shards 4
+[ "$(digest shards.0)" = "$(digest shards.2)" ] || fail "shards with --zero 2: other weights"
+refused 2 "zero: with 3 all ranks gather the same weights at the same time" "$TUTTI" train --model mlp --zero 3 --shards 2
+refused 2 "amp: with shards and zero=2 each rank sees infinities" "$TUTTI" train --model mlp --zero 2 --shards 2 --amp fp16
 refused 2 "zero: with 3 each rank has its share of the weights, and histograms need all" "$TUTTI" train --model mlp --zero 3 --histograms 1 --tensorboard

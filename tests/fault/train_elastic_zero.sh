@@ -1,5 +1,5 @@
 # Workers of a run by shards are killed, join and leave while the optimizer state is sharded: a lost worker's shard is recovered from
-# the last checkpoint, or without one from a copy of the share, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 120
+# the last checkpoint, or without one from a copy of the share, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 180
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "$SOURCE_DIR/tests/harness/elastic.sh"
@@ -28,16 +28,18 @@ lost=$(field one/summary.json lost_workers)
 copies() { # DIR: groups that found all shares, after a death
     grep -c 'zero: shares of generation' "$1.out" || true
 }
-TUTTI_LOG=warn,zero:debug begin copied 3 $keys --zero 1 --shard-copies 2
-for step in 20 90 160 230; do
-    reach copied $step
-    kill -KILL "$(running copied | sed -n "$((step / 10 % 3 + 1))p")"
+for zero in 1 2; do
+    TUTTI_LOG=warn,zero:debug begin copied.$zero 3 $keys --zero $zero --shard-copies 2
+    for step in 20 90 160 230; do
+        reach copied.$zero $step
+        kill -KILL "$(running copied.$zero | sed -n "$((step / 10 % 3 + 1))p")"
+    done
+    end copied.$zero 0
+    same_end whole copied.$zero
+    ! grep 'resumed from\|are gone, and with them' copied.$zero.out || { cat copied.$zero.out; fail "a death lost a share that had a copy"; }
+    [ "$(copies copied.$zero)" -ge 4 ] || { cat copied.$zero.out; fail "$(copies copied.$zero) groups found shares, expected one after each of four deaths"; }
 done
-end copied 0
-same_end whole copied
-! grep 'resumed from\|are gone, and with them' copied.out || { cat copied.out; fail "a death lost a share that had a copy"; }
-[ "$(copies copied)" -ge 4 ] || { cat copied.out; fail "$(copies copied) groups found shares, expected one after each of four deaths"; }
-begin pair 3 $keys --zero 1 --shard-copies 2
+begin pair 3 $keys --zero 2 --shard-copies 2
 reach pair 150
 kill -KILL $(running pair | head -2)
 end pair 0
@@ -76,10 +78,10 @@ port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
 train whole $keys
 rm "$GO"
-TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 1 >node.out 2>&1 &
+TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 2 >node.out 2>&1 &
 job=$!
 reach node 20
-TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 1 >guest.out 2>&1 &
+TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 2 >guest.out 2>&1 &
 guest=$!
 until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; done
 kill -TERM $guest

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static inline void test_must(tutti_status status)
 {
@@ -45,6 +47,22 @@ static inline void test_put(const tutti_ctx *cx, void *p, const void *src, size_
 {
     test_must(tutti__copy_in(cx->stream, p, src, bytes));
     test_must(tutti_stream_wait(cx->stream));
+}
+
+/* Bytes of the range's pages that have memory now. */
+static inline size_t test_resident(const void *p, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = (uintptr_t)p / page * page, end = (uintptr_t)p + bytes;
+    const size_t pages = (end - begin + page - 1) / page;
+    unsigned char *in = test_keep(pages);
+    size_t n = 0;
+
+    if (mincore((void *)begin, pages * page, in) != 0)
+        abort();
+    for (size_t i = 0; i < pages; i++)
+        n += in[i] & 1;
+    return n * page;
 }
 
 /* A parameter's or buffer's elements. */

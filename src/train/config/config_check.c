@@ -31,6 +31,22 @@ static tutti_status check_shards(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+static tutti_status check_zero_of_shards(const tutti__train_config *c)
+{
+    if (c->shards == 0 || c->zero < 2)
+        return TUTTI_OK;
+    if (c->zero == 3)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "zero: with 3 all ranks gather the same weights at the same time, and with "
+            "shards they compute different numbers of them; use zero=2, or shards=0");
+    if (strcmp(c->amp, "fp16") == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "amp: with shards and zero=2 each rank sees infinities in its own share "
+                           "of the gradients only; use amp=bf16, or zero=1");
+    return TUTTI_OK;
+}
+
 /* Between an update in a group that has died and the next group, a rank's weights are not complete (zero_copies.c). */
 static tutti_status check_copies(const tutti__train_config *c, const tutti__parts *parts)
 {
@@ -39,7 +55,7 @@ static tutti_status check_copies(const tutti__train_config *c, const tutti__part
     if (c->shards == 0 || c->zero == 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "shard_copies: shares of the optimizer state with a second rank are for "
-                           "--shards V with --zero 1; add %s, or use shard_copies=1",
+                           "--shards V with --zero 1 or 2; add %s, or use shard_copies=1",
                            c->shards == 0 ? "--shards V" : "--zero 1");
     if (c->ema > 0 || c->histograms || parts->own.hooks || strcmp(c->amp, "fp16") == 0)
         return tutti__fail(
@@ -225,11 +241,14 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
     TUTTI_TRY(tutti__config_check_language(c, parts->model));
     TUTTI_TRY(check_best(c));
     TUTTI_TRY(check_lora(c));
-    if (c->zero && c->shards == 0 && parts->own.hooks && parts->own.hooks->on_gradients)
+    if (c->zero && (c->shards == 0 || c->zero > 1) && parts->own.hooks &&
+        parts->own.hooks->on_gradients)
         return tutti__fail(TUTTI_ERR_ARG,
                            "zero: with it each rank has its share of the mean gradients, and the "
-                           "program's on_gradients needs all of them; use zero=0, or shards");
-    if (c->zero == 3 && c->shards == 0 && c->histograms)
+                           "program's on_gradients needs all of them; use zero=0, or zero=1 with "
+                           "shards");
+    TUTTI_TRY(check_zero_of_shards(c));
+    if (c->zero == 3 && c->histograms)
         return tutti__fail(TUTTI_ERR_ARG,
                            "zero: with 3 each rank has its share of the weights, and histograms "
                            "need all of them; use zero=2, or leave histograms out");

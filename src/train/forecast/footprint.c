@@ -17,6 +17,7 @@
 #include "optim/ema.h"
 #include "optim/optim.h"
 #include "pipeline/pipeline.h"
+#include "reducer/reducer.h"
 #include "tensor/op_profile.h"
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
@@ -433,6 +434,9 @@ static void note_parts(forecast *p)
     const size_t flat = root->n_flat * sizeof(float), frozen = frozen_bytes(root),
                  group = group_memory(s), buffers = buffer_bytes(s->module);
     const int stage = s->zero ? tutti_zero_get_stats(s->zero).stage : 0;
+    const void *reduced = tutti__reducer_sums(tutti_ddp_reducer(s->ddp));
+    const tutti__planned_bytes sums =
+        reduced ? tutti__planned_backed(reduced) : (tutti__planned_bytes){0, 0};
     tutti__planned_bytes parameters = {flat, flat}, gradients = {flat, flat};
     tutti__footprint *f = &p->f;
     size_t known;
@@ -445,15 +449,15 @@ static void note_parts(forecast *p)
     f->parameters = parameters.most + buffers;
     f->gradients = gradients.most;
     f->average = s->ema ? s->ema->n * sizeof(float) : 0;
-    f->communication = stage >= 2 ? group : group > flat ? group - flat : 0;
-    if (s->shards >
-        0) { /* half of it is for shards that begin late (reducer/exact.c): never one worker's */
+    f->communication = stage >= 2 ? group + sums.most : group > flat ? group - flat : 0;
+    if (s->shards > 0 &&
+        stage < 2) { /* half of it is for shards that begin late (reducer/exact.c): never one worker's */
         p->unused = s->size == 1 ? group / 2 : 0;
         f->communication = group - p->unused;
     }
     f->optimizer = tutti_optim_state_bytes(s->optim);
     known = parameters.now + buffers + gradients.now + f->optimizer + f->average +
-            f->communication + p->unused;
+            f->communication - (sums.most - sums.now) + p->unused;
     f->kernels = p->steady > known ? p->steady - known : 0;
     if (stage < 2 && root->gradients_borrowed) {
         f->gradients -= frozen;

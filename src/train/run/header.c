@@ -196,11 +196,7 @@ static void print_zero(tutti__train_run *run)
     const tutti__session *s = &run->session;
     const long long zero = s->config->zero;
 
-    if (zero > 1 && s->shards > 0)
-        tutti__progress_say(&run->progress,
-                            "zero %lld is 1 with shards: only the optimizer state is divided",
-                            zero);
-    else if (zero > 0 && s->shards == 0 && tutti__session_data_size(s) == 1)
+    if (zero > 0 && s->shards == 0 && tutti__session_data_size(s) == 1)
         tutti__progress_say(&run->progress, "zero %lld divides nothing here: there is one %srank",
                             zero, s->mesh ? "data " : "");
 }
