@@ -479,9 +479,9 @@ static tutti_status read_algorithms(const line *l, tutti__bench *b)
         return tutti__fail(TUTTI_ERR_ARG,
                            "--algorithms, --explain and --tune exclude each other, and "
                            "--tune measures one call at a time");
+    b->run = b->tune ? tutti__bench_tune : tutti__bench_algorithms;
     if (!b->tune)
         return TUTTI_OK;
-    b->run = tutti__bench_tune;
     if (!l->of[ITERATIONS])
         b->iterations = 20;
     return tutti__output_check("--tune", b->tune);

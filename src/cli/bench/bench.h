@@ -56,6 +56,8 @@ typedef struct tutti__bench {
 tutti__benchmark tutti__bench_collective, tutti__bench_ping_pong, tutti__bench_loader;
 /* Of one collective, or of all: the fastest algorithm for each size, into the file `tune`. */
 tutti__benchmark tutti__bench_tune;
+/* With `algorithms` a row for each algorithm and size; with `explain` a line for each size. */
+tutti__benchmark tutti__bench_algorithms;
 /* Here *wrong_p counts ranks whose parameters differ from rank 0's at the end. */
 tutti__benchmark tutti__bench_step;
 
@@ -154,7 +156,5 @@ tutti_status tutti__bench_one(tutti__bench_stand *stand, int64_t bytes,
                               double *median_us_p, int64_t *wrong_p);
 /* One checked call, so that the tuner knows it (tutti__tuner's `last`). */
 tutti_status tutti__bench_try(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p);
-/* bench_algorithms.c: rows for each algorithm of a size, with `algorithms`; a line for it, with `explain`. */
-tutti__bench_size tutti__bench_compare, tutti__bench_explain;
 
 #endif

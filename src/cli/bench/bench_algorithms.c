@@ -70,8 +70,8 @@ static tutti_status measure_all(tutti__bench_stand *stand, const tutti__bench_ta
     return TUTTI_OK;
 }
 
-tutti_status tutti__bench_compare(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p,
-                                  void *table_p)
+static tutti_status compare_all(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p,
+                                void *table_p)
 {
     fastest best;
 
@@ -79,8 +79,8 @@ tutti_status tutti__bench_compare(tutti__bench_stand *stand, int64_t bytes, int6
 }
 
 /* "16 ranks, 4096 B: recursive_doubling, the least estimate: direct 1200 us, recursive_doubling 310 us, ..." */
-tutti_status tutti__bench_explain(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p,
-                                  void *table_p)
+static tutti_status explain(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p,
+                            void *table_p)
 {
     static const char *const reasons[] = {[TUTTI__TUNER_FORCED] = "as TUTTI_ALGORITHM says",
                                           [TUTTI__TUNER_RULE] = "as TUTTI_TUNER_FILE says",
@@ -109,6 +109,19 @@ tutti_status tutti__bench_explain(tutti__bench_stand *stand, int64_t bytes, int6
                         1e-3);
     fputc('\n', table->out);
     return TUTTI_OK;
+}
+
+tutti_status tutti__bench_algorithms(tutti__bench_table *table, int64_t *wrong_p)
+{
+    const bool explains = table->bench->explain;
+
+    if (!tutti__group_tuner(table->group))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s: this group, by %s, has no choice of algorithms: that is for TCP and "
+            "several hosts (TUTTI_TRANSPORT=tcp)",
+            explains ? "--explain" : "--algorithms", tutti_group_transport_name(table->group));
+    return tutti__bench_sizes(table, explains ? explain : compare_all, table, wrong_p);
 }
 
 /* ---- The tuner file ------------------------------------------------------------------------------------------------- */

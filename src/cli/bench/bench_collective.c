@@ -428,7 +428,7 @@ static tutti_status run(stand *s, tutti__bench_size *each, void *arg, int64_t *w
 {
     tutti_status status;
 
-    if (each != tutti__bench_explain)
+    if (!s->bench->explain)
         tutti__bench_table_head(s->table);
     status = take_memory(s);
     for (size_t i = 0; i < s->bench->sizes.n && status == TUTTI_OK; i++)
@@ -442,23 +442,6 @@ static tutti_status check_root(const stand *s)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG, "--root is %d, expected a rank from 0 to %d", s->bench->root,
                        s->size - 1);
-}
-
-tutti_status tutti__bench_collective(tutti__bench_table *table, int64_t *wrong_p)
-{
-    const tutti__bench *b = table->bench;
-
-    if ((b->algorithms || b->explain) && !tutti__group_tuner(table->group))
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "%s: this group, by %s, has no choice of algorithms: that is for TCP and "
-            "several hosts (TUTTI_TRANSPORT=tcp)",
-            b->algorithms ? "--algorithms" : "--explain", tutti_group_transport_name(table->group));
-    return tutti__bench_sizes(table,
-                              b->explain      ? tutti__bench_explain
-                              : b->algorithms ? tutti__bench_compare
-                                              : measure,
-                              table, wrong_p);
 }
 
 tutti_status tutti__bench_sizes(tutti__bench_table *table, tutti__bench_size *each, void *arg,
@@ -483,4 +466,9 @@ tutti_status tutti__bench_sizes(tutti__bench_table *table, tutti__bench_size *ea
     free(s.dst_counts);
     free(s.works);
     return status;
+}
+
+tutti_status tutti__bench_collective(tutti__bench_table *table, int64_t *wrong_p)
+{
+    return tutti__bench_sizes(table, measure, NULL, wrong_p);
 }
