@@ -42,6 +42,7 @@ static tutti_status run(const tutti__simulate_histories *ask, totals *t)
                 (unsigned long long)(ask->seed + i), result.broken,
                 (unsigned long long)(ask->seed + i), ask->nodes, ask->workers);
         tutti__history_show(history, out);
+        fflush(out);
     }
     t->seconds = tutti__cpu_seconds() - begun;
     tutti__history_free(history);

@@ -2,7 +2,6 @@
 #include "cli/simulate/simulate.h"
 
 #include "base/flag.h"
-#include "checkpoint/json_text.h"
 #include "checkpoint/output.h"
 #include "cli/cli.h"
 #include "comm/algorithm/tuner.h"
@@ -10,7 +9,6 @@
 #include "train/config/agreement.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char HELP[] =
@@ -94,27 +92,6 @@ static const char HELP[] =
     "rank's death that was\n"
     "asked for is a result. bound: alpha-beta, the latency of log2 steps at each level, and the "
     "time of the busiest link.\n";
-
-tutti_status tutti__simulate_write(const char *path, json_t *root)
-{
-    char *text = tutti__json_text(root, JSON_INDENT(2));
-    tutti_status status = TUTTI_OK;
-
-    json_decref(root);
-    if (!text)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the JSON of the results");
-    if (strcmp(path, "-") == 0)
-        puts(text);
-    else
-        status = tutti__write_file(path, text, strlen(text));
-    free(text);
-    return status;
-}
-
-FILE *tutti__simulate_out(const char *json)
-{
-    return json && strcmp(json, "-") == 0 ? stderr : stdout;
-}
 
 /* ---- Flags ------------------------------------------------------------------------------------------------------------- */
 

@@ -43,6 +43,8 @@ typedef struct tutti__simulate_histories {
 tutti_status tutti__simulate_histories_run(const tutti__simulate_histories *ask,
                                            uint64_t *broken_p);
 
+/* ---- Results (results.c) ----------------------------------------------------------------------------------------------- */
+
 /* Where tables go: standard error if standard output gets the JSON. */
 FILE *tutti__simulate_out(const char *json);
 /* JSON to the file, or "-": to standard output. Takes `root`; NULL: there was no memory for it. */
