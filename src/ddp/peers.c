@@ -78,8 +78,8 @@ static tutti_status scatter_in_tree(tutti_group *group, const float *values, siz
 }
 
 /* In host memory only, as divided layers of parts are. */
-static tutti_status reduce_scatter_in_tree(void *self, tutti_stream *stream, float *values, size_t n,
-                                           float *own)
+static tutti_status reduce_scatter_in_tree(void *self, tutti_stream *stream, float *values,
+                                           size_t n, float *own)
 {
     tutti_group *group = self;
     float *all;

@@ -24,9 +24,9 @@ typedef enum tutti__frame_kind {
     TUTTI__FRAME_GOODBYE, /* id: the sender's own peers[].seen */
     TUTTI__FRAME_CAUSE,   /* body: the text */
     TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
-    TUTTI__FRAME_LEFT,    /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
-    TUTTI__FRAME_CALL,    /* body: the signature of the call in which the sender waits for data */
-    TUTTI__FRAME_OTHERS   /* this kind and all above belong to the handler */
+    TUTTI__FRAME_LEFT, /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
+    TUTTI__FRAME_CALL,  /* body: the signature of the call in which the sender waits for data */
+    TUTTI__FRAME_OTHERS /* this kind and all above belong to the handler */
 } tutti__frame_kind;
 
 typedef struct tutti__frame {

@@ -165,10 +165,10 @@ struct tutti__control {
     /* While it is opening: it is made from this one, whose death ends that. Changed with the turn. */
     const tutti__control *parent;
     _Atomic bool has_work;
-    int *rank_at; /* by link; -1: not a member */
-    int *near;    /* the neighbours' ranks: flood.to */
+    int *rank_at;            /* by link; -1: not a member */
+    int *near;               /* the neighbours' ranks: flood.to */
     tutti__data_events data; /* under the lock */
-    tutti__flood flood; /* with the turn, but `told` also under the lock */
+    tutti__flood flood;      /* with the turn, but `told` also under the lock */
     /* Used by the thread. */
     tutti__verdict verdict;
     double died;        /* when the thread saw that; 0: alive */

@@ -68,8 +68,7 @@ tutti_status tutti__peers_add_up(const tutti_peers *peers, tutti_tensor *t)
         TUTTI_TRY(tutti__peers_widen(cx, wide, t->data, n, t->dtype));
     }
     TUTTI_TRY(tutti__peers_sum_values(peers, tutti__peers_stream(cx), wide, n));
-    return t->dtype == TUTTI_F32 ? TUTTI_OK
-                                 : tutti__peers_narrow(cx, t->data, wide, n, t->dtype);
+    return t->dtype == TUTTI_F32 ? TUTTI_OK : tutti__peers_narrow(cx, t->data, wide, n, t->dtype);
 }
 
 /* Gives `to` the elements of `from` in memory of its own. */

@@ -56,8 +56,7 @@ tutti_status tutti__rows_gather(tutti_ctx *cx, const tutti__rows_division *d, co
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(copy(cx, mine, own, filled));
     TUTTI_TRY(zero(cx, (char *)mine + filled, floats * sizeof *mine - filled));
-    TUTTI_TRY(
-        tutti__peers_gather_values(d->peers, tutti__peers_stream(cx), mine, floats, all));
+    TUTTI_TRY(tutti__peers_gather_values(d->peers, tutti__peers_stream(cx), mine, floats, all));
     for (size_t r = 0; all != to && r < size; r++) {
         int64_t begin, rows = tutti__peers_chunk(d->peers, d->rows, (int)r, &begin);
 

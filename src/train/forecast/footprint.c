@@ -451,7 +451,8 @@ static void note_parts(forecast *p)
     f->average = s->ema ? s->ema->n * sizeof(float) : 0;
     f->communication = stage >= 2 ? group + sums.most : group > flat ? group - flat : 0;
     if (s->shards > 0 &&
-        stage < 2) { /* half of it is for shards that begin late (reducer/exact.c): never one worker's */
+        stage <
+            2) { /* half of it is for shards that begin late (reducer/exact.c): never one worker's */
         p->unused = s->size == 1 ? group / 2 : 0;
         f->communication = group - p->unused;
     }

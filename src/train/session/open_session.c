@@ -342,11 +342,13 @@ tutti_status tutti__session_open_model(tutti__session *s)
     model_opts.width = info.width;
     model_opts.classes = tutti__task_outputs(&s->task);
     TUTTI_TRY(find_device(s, &device));
-    if (s->config->tensor_parts > 0 && ((device.kind != TUTTI_CPU && !tutti__session_is_planned(s)) ||
-                                        strcmp(s->config->device, "strict") == 0))
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "tensor_parts: sums of parts are made on the CPU only; use device=cpu or "
-                           "tensor_parts=0");
+    if (s->config->tensor_parts > 0 &&
+        ((device.kind != TUTTI_CPU && !tutti__session_is_planned(s)) ||
+         strcmp(s->config->device, "strict") == 0))
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "tensor_parts: sums of parts are made on the CPU only; use device=cpu or "
+            "tensor_parts=0");
     if (tutti_mesh_size(s->mesh, "tensor") > 1 || (s->mesh && s->config->tensor_parts > 0))
         divide_layers(s, &model_opts);
     TUTTI_TRY(pin(s));
