@@ -87,7 +87,7 @@ struct tutti_pipeline {
     const tutti_pipeline_table *table;
     uint64_t before;    /* steps of the context */
     size_t averaging;   /* the action in which gradients are averaged; SIZE_MAX: after all */
-    size_t listed;      /* parameters of the module when the stages' were listed */
+    size_t listed;      /* 1 + parameters of the module when the stages' were listed; 0: not yet */
     uint64_t steps;     /* done */
     uint64_t waited_ns; /* in the step, for messages */
     uint64_t evaluated; /* 1 + serial of the last step with a tutti_pipeline_forward */

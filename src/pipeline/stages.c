@@ -250,9 +250,9 @@ tutti_status tutti__pipeline_list(tutti_pipeline *p)
 {
     const size_t n = tutti_module_n_parameters(p->module);
 
-    for (int c = 0; c < p->chunks && p->listed != n; c++)
+    for (int c = 0; c < p->chunks && p->listed != n + 1; c++)
         TUTTI_TRY(list_parameters(p, &p->chunk[c]));
-    p->listed = n;
+    p->listed = n + 1;
     return TUTTI_OK;
 }
 

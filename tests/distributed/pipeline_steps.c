@@ -379,9 +379,7 @@ static void with_divided_layers(void **state)
         {.model = "vit", .layers = 4, .dropout = 0.1, .uneven = true}};
 
     (void)state;
-    if (test_device().kind == TUTTI_STRICT) /* on which layers are not divided */
-        skip();
-    for (size_t i = 0; i < TUTTI__COUNT_OF(models); i++)
+    for (size_t i = 0; i < (test_on("cuda") ? 1 : TUTTI__COUNT_OF(models)); i++) /* slow there */
         for (size_t k = 0; k < TUTTI__COUNT_OF(KINDS); k++)
             for (int sequence = 0; sequence < 2; sequence++) {
                 setting s = models[i];
@@ -399,7 +397,7 @@ static void with_divided_layers(void **state)
 static void with_all(void **state)
 {
     (void)state;
-    if (test_device().kind == TUTTI_STRICT)
+    if (test_on("cuda")) /* eight ranks take long there */
         skip();
     for (int zero = 0; zero < 2; zero++) {
         setting s = {.model = "gpt2",

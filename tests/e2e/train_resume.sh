@@ -116,7 +116,7 @@ at 's/"epoch": 2/"epoch": 4000000000/' 'epoch is not an integer from 1 to'
 sed 's/"train_images": 1438/"train_images": 1500/; /"digest"/d; s/\("model_digest".*\),$/\1/' middle/checkpoints/step-00000050/state.json >state && cp state middle/checkpoints/step-00000050/state.json
 refused 2 'data: the run of middle/checkpoints/step-00000050 had 1500 training images, and this one has 1438' "$TUTTI" train $mlp --max-steps 50 --resume middle
 # A file of another optimizer's state.
-train adam $mlp --optimizer adam --lr 0.002 --max-steps 1 --eval-every 0
+train adam $mlp --optimizer adam --lr 0.002 --eval-every 0
 cp -r whole mixed
 cp adam/checkpoints/latest/optimizer.safetensors mixed/checkpoints/step-00000135/
 for ranks in 1 2; do

@@ -159,7 +159,6 @@ refused 2 "tensor_parts: it is 6; expected a power of two" "$TUTTI" train -n 2 -
 refused 2 "tensor_parts: 2 parts cannot be divided among the ranks of tensor=4" "$TUTTI" train -n 4 --tensor 4 --tensor-parts 2 $gpt2
 refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 8 parts" "$TUTTI" train -n 2 --tensor 2 --tensor-parts 8 $gpt2
 refused 2 "tensor_parts: with sequence_parallel, adapters' gradients are not sums of 4 parts" "$TUTTI" train -n 2 --tensor 2 --tensor-parts 4 --sequence-parallel --lora-rank 2 $gpt2
-refused 2 "tensor_parts: with pipeline=2 it cannot be used" "$TUTTI" train -n 2 --pipeline 2 --tensor-parts 4 $gpt2
 refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor-parts 2 --shards 2 $gpt2
 refused 2 "lora_dropout: with tensor=2" "$TUTTI" train -n 2 --tensor 2 $gpt2 --lora-rank 4 --lora-dropout 0.1
 refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
