@@ -137,7 +137,7 @@ static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, double deadl
         status = tutti__engine_hierarchical(&group->engine, &group->comm, tcp, host, shm,
                                             group->host_ids);
     } else {
-        tutti__tcp_free(tcp);
+        tutti__tcp_abandon(tcp);
         if (host)
             tutti__comm_destroy(host);
         free(host);

@@ -66,6 +66,19 @@ static void add_rows(float *all, size_t n, int size)
         }
 }
 
+static tutti_status check_tree(tutti_group *group, const tutti_stream *stream)
+{
+    const int size = tutti_group_size(group);
+
+    if (stream && !tutti__on_host(stream))
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "peers of parts: values are on a device; their "
+                                                  "sums are made in host memory only");
+    return (size & (size - 1)) == 0
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_ARG,
+                             "peers of parts: a group of %d ranks; expected a power of two", size);
+}
+
 /* own = values number rank of the sum: each rank adds up its own. all: room for (size x n) */
 static tutti_status scatter_in_tree(tutti_group *group, const float *values, size_t n, float *all)
 {
@@ -87,6 +100,7 @@ static tutti_status reduce_scatter_in_tree(void *self, tutti_stream *stream, flo
 
     if (tutti_group_size(group) <= 2) /* one addition has one order */
         return reduce_scatter(self, stream, values, n, own);
+    TUTTI_TRY(check_tree(group, stream));
     all = tutti__alloc((n * (size_t)tutti_group_size(group) + 1) * sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
@@ -123,6 +137,7 @@ static tutti_status sum_in_tree(void *self, tutti_stream *stream, float *values,
 
     if (tutti_group_size(group) <= 2)
         return sum(self, stream, values, n);
+    TUTTI_TRY(check_tree(group, stream));
     room = tutti__alloc(2 * BLOCK * sizeof *room);
     if (!room)
         return TUTTI_ERR_MEMORY;

@@ -77,18 +77,20 @@ static tutti_status begin_gather(tutti_zero *zero, size_t i, tutti_dtype as)
     tutti_status status;
 
     status = b->state == TUTTI__ABSENT ? back(zero, b) : TUTTI_OK;
+    b->as = zero->coming == 0 && !b->vectors ? as : TUTTI_F32;
+    if (status == TUTTI_OK) {
+        status = tutti__units_prepare(zero, b, &from, &to);
+        if (status != TUTTI_OK)
+            give_back(zero, b);
+    }
     if (status != TUTTI_OK) { /* else they would wait for this rank */
         tutti__abort_peers(zero->group, status, tutti_last_error());
         return status;
     }
-    b->as = zero->coming == 0 && !b->vectors ? as : TUTTI_F32;
-    status = tutti__units_prepare(zero, b, &from, &to);
-    if (status == TUTTI_OK) {
-        tutti__group_label(zero->group, 1 + (unsigned)(zero->ddp->number % 0xffffu), 1 + i,
-                           ++zero->gathers);
-        status = tutti_all_gather(zero->group, from, to, &b->gather);
-        tutti__group_label(zero->group, 0, 0, 0);
-    }
+    tutti__group_label(zero->group, 1 + (unsigned)(zero->ddp->number % 0xffffu), 1 + i,
+                       ++zero->gathers);
+    status = tutti_all_gather(zero->group, from, to, &b->gather);
+    tutti__group_label(zero->group, 0, 0, 0);
     if (status != TUTTI_OK) {
         give_back(zero, b);
         return status;

@@ -1,7 +1,7 @@
 /* rounds.h -- an algorithm of a collective as data: what each rank does in each round.   SPDX-License-Identifier: MIT
  *
  * An algorithm is a set of pure functions of the call (tutti__coll), a rank and a round: no memory of its own, no clock, no socket.
- * Whoever runs one decides how bytes move (algorithm/run_rounds.c over TCP; the simulator in virtual time) and how long that takes.
+ * Whoever runs one decides how bytes move (algorithm/tcp_rounds.c over TCP; the simulator in virtual time) and how long that takes.
  *
  * A rank's rounds follow each other: a round begins when all actions of the rank's round before are complete. Ranks are not
  * synchronised otherwise. Within a round

@@ -323,7 +323,16 @@ const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__col
         chosen = by_rules(tuner, call);
     if (!chosen && call->size > TUTTI__TUNER_DIRECT && tuner->has_links)
         chosen = by_estimate(tuner, call);
-    return chosen && tutti__coll_fits(chosen, call) ? chosen : direct;
+    if (chosen && tutti__coll_fits(chosen, call))
+        return chosen;
+    if (tuner->forced[call->op] && !tuner->told[call->op])
+        tutti_log(
+            TUTTI_LOG_WARN, "comm",
+            "TUTTI_ALGORITHM: %s does not fit a call of %d ranks that this group makes; those "
+            "go by direct",
+            tuner->forced[call->op]->name, call->size);
+    tuner->told[call->op] = true;
+    return direct;
 }
 
 tutti__tuner_reason tutti__tuner_why(const tutti__tuner *tuner, const tutti__coll *call)

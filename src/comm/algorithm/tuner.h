@@ -19,6 +19,7 @@ typedef struct tutti__tuner_rule {
 
 typedef struct tutti__tuner {
     const tutti__coll_algorithm *forced[TUTTI__N_OPS]; /* NULL: none */
+    bool told[TUTTI__N_OPS];                           /* that the forced one does not fit a call */
     tutti__tuner_rule *rules;
     size_t n_rules;
     bool has_links; /* else only `direct` is chosen without being asked for */

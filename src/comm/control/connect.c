@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* GRACE: in which a death is told. RETRY: to a process whose queue or table of descriptors is full. */
-enum { GRACE_MS = 300, RETRY_MS = 2, LOOK_MS = 50, MAX_UNPROVEN = 16384, MOST_DATA = 65536 };
+enum { GRACE_MS = 300, RETRY_MS = 2, LOOK_MS = 50, MOST_DATA = 65536 };
 
 typedef struct tutti__connecting {
     tutti__connector connector;
@@ -88,6 +88,12 @@ static void watch(tutti__links *links, int at, int operation)
         epoll_ctl(links->epoll, operation, fd, &event);
 }
 
+/* By an acceptor that makes room, or a process that ends: which of them shows the next attempt, that the latter refuses. */
+static bool was_dropped(const tutti__connector *c)
+{
+    return c->error == ECONNRESET || (!c->error && c->status == TUTTI_ERR_PEER);
+}
+
 static void fail(tutti__links *links, int at)
 {
     tutti__connecting *connecting = links->at[at].connecting;
@@ -97,9 +103,9 @@ static void fail(tutti__links *links, int at)
                full = c->error == EAGAIN || c->status == TUTTI_ERR_MEMORY;
     double now = tutti__now_ms();
 
-    if (c->error == ECONNREFUSED || (!c->error && c->status == TUTTI_ERR_PEER)) {
+    if (c->error == ECONNREFUSED) {
         be_refused(links, at);
-    } else if ((crossed || full) && now < connecting->deadline) {
+    } else if ((crossed || full || was_dropped(c)) && now < connecting->deadline) {
         connecting->again_ms = now + (crossed ? LOOK_MS : RETRY_MS);
         tutti__connector_close(&connecting->connector);
         atomic_store(&links->at[at].state, TUTTI__LINK_WANTED);
@@ -359,12 +365,9 @@ static int connect_once(tutti__control *control, const tutti__address *address,
         *fd_p = tutti__connector_take(&c);
         return 0;
     }
-    if (c.error == EAGAIN || c.status == TUTTI_ERR_MEMORY)
+    if (c.error == EAGAIN || c.status == TUTTI_ERR_MEMORY || was_dropped(&c))
         return EAGAIN;
-    return c.error                         ? c.error
-           : c.status == TUTTI_ERR_PEER    ? ECONNRESET
-           : c.status == TUTTI_ERR_TIMEOUT ? ETIMEDOUT
-                                           : EPROTO;
+    return c.error ? c.error : c.status == TUTTI_ERR_TIMEOUT ? ETIMEDOUT : EPROTO;
 }
 
 int tutti__control_connect_data(tutti__control *control, int rank, int channel, double deadline,

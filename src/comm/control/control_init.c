@@ -54,8 +54,10 @@ static tutti__control *control_new(tutti__links *links, tutti__comm *comm, const
         control->near = tutti__alloc(TUTTI__NEIGHBOURS * sizeof *control->near);
     }
     if (!control || !control->rank_at || !control->near) {
-        if (control)
+        if (control) {
             free(control->rank_at);
+            free(control->near);
+        }
         free(control);
         return NULL;
     }

@@ -215,7 +215,7 @@ tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *c
 
     *engine_p = engine ? &engine->base : NULL;
     if (!engine) {
-        tutti__tcp_free(tcp);
+        tutti__tcp_abandon(tcp);
         free_host(host, shm);
         return TUTTI_ERR_MEMORY;
     }

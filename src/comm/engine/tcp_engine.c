@@ -73,7 +73,7 @@ tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutt
 
     *engine_p = engine ? &engine->base : NULL;
     if (!engine) {
-        tutti__tcp_free(tcp);
+        tutti__tcp_abandon(tcp);
         return TUTTI_ERR_MEMORY;
     }
     engine->base = (tutti__engine){&TCP, comm};

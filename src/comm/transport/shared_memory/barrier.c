@@ -2,7 +2,7 @@
  *
  * A barrier is a counter a rank: raise your own, wait until none is lower. Among many ranks a tree counts them (tree.c), and
  * ranks wait for the number of the last barrier that was passed. Waiting polls, yielding the core in between,
- * since the missing rank may need this core; then it sleeps, all ranks on one futex. A rank that sees that all have
+ * since the missing rank may need this core; then it sleeps: all ranks on one futex, or those of a node of the tree on its own. A rank that sees that all have
  * arrived changes that and wakes the sleepers, if there are any; so each barrier costs a rank at most one sleep, and
  * one rank one wake-up, however many ranks there are. A rank that finds the communicator dead wakes them too. If the
  * scheduler has put two ranks on one core while others idle, they would wait there for each other's time slices; then one

@@ -52,6 +52,13 @@ void tutti__tcp_free(tutti__tcp *tcp)
     free(tcp);
 }
 
+void tutti__tcp_abandon(tutti__tcp *tcp)
+{
+    if (tcp->control)
+        tutti__control_on_data(tcp->control, NULL);
+    tutti__tcp_free(tcp);
+}
+
 static void data_came(void *self)
 {
     tutti__tcp_wake(self);

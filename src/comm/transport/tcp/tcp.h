@@ -61,8 +61,10 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
                              int n_sockets);
 /* Peers that this rank is connected with. */
 int tutti__tcp_n_connections(const tutti__tcp *tcp);
-/* After the control channel is closed, or if the set-up failed. NULL is fine. */
+/* After the control channel is closed. NULL is fine. */
 void tutti__tcp_free(tutti__tcp *tcp);
+/* The same before that: no connection is reported any more. */
+void tutti__tcp_abandon(tutti__tcp *tcp);
 /* Makes a running schedule check whether the group is alive. From any thread. */
 void tutti__tcp_wake(const tutti__tcp *tcp);
 /* Memory for algorithms, reused by the next; on NULL it has killed the group. */
