@@ -337,7 +337,7 @@ const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__col
 
 tutti__tuner_reason tutti__tuner_why(const tutti__tuner *tuner, const tutti__coll *call)
 {
-    if (tuner->forced[call->op])
+    if (tuner->forced[call->op] && tutti__coll_fits(tuner->forced[call->op], call))
         return TUTTI__TUNER_FORCED;
     if (by_rules(tuner, call))
         return TUTTI__TUNER_RULE;

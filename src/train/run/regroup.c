@@ -314,7 +314,7 @@ static tutti_status fail_torn(tutti__train_run *run)
     tutti__worker_hand_over(run);
     return tutti__fail(
         TUTTI_ERR_MEMORY,
-        "no worker has the complete state any more (with zero=1, a death loses a share, with "
+        "no worker has the complete state any more (with zero, a death loses a share, with "
         "shard_copies=2 that of two neighbours), and there "
         "is no checkpoint yet: this worker ends too, and the run starts again "
         "(--checkpoint-every N writes some)");
