@@ -353,6 +353,7 @@ static tutti_status connect_neighbours(search *s)
     tutti__comm *comm = &s->group->comm;
     const tutti__bootstrap *boot = &s->group->boot;
     const size_t n = (size_t)comm->size;
+    tutti_status status;
 
     comm->id =
         s->know_all ? tutti__hash64(s->infos, n * sizeof *s->infos) : hash_text(boot->prefix);
@@ -362,8 +363,13 @@ static tutti_status connect_neighbours(search *s)
     TUTTI_TRY(tutti__mesh_connect(boot, &s->mesh, s->deadline + (s->know_all ? 0 : 2 * TURN_MS)));
     if (s->know_all)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,
-                                      s->deadline + (4 + tutti__tree_depth(comm->rank)) * TURN_MS));
+    status = tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,
+                                     s->deadline + (4 + tutti__tree_depth(comm->rank)) * TURN_MS);
+    if (status != TUTTI_OK) {
+        /* before the others notice that this rank is missing */
+        tutti__bootstrap_note_cause(boot, status, NULL);
+        return status;
+    }
     comm->id ^= hash_text(comm->name);
     TUTTI_TRY(tutti__peer_info_check(boot, NULL, comm->size, s->infos));
     return choose(s);
