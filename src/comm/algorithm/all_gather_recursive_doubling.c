@@ -27,17 +27,6 @@ static tutti__piece pieces(const tutti__coll *call, int number, int n)
     return (tutti__piece){begin * call->count, (end - begin) * call->count};
 }
 
-static void exchange(const tutti__coll *call, int rank, size_t step, tutti__coll_round *out)
-{
-    int number = tutti__pairs_number(call, rank), distance = 1 << step, other = number ^ distance,
-        peer = tutti__pairs_rank(call, other);
-    tutti__piece sent = pieces(call, number / distance * distance, distance),
-                 received = pieces(call, other / distance * distance, distance);
-
-    tutti__coll_send(out, peer, tutti__coll_dst(sent.at), sent.count);
-    tutti__coll_recv(out, peer, tutti__coll_dst(received.at), received.count);
-}
-
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
     size_t count = call->count;
@@ -52,7 +41,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
         else if (other >= 0)
             tutti__coll_send(out, other, tutti__coll_src(0), count);
     } else if (round <= n_steps(call) && takes_part) {
-        exchange(call, rank, round - 1, out);
+        tutti__pairs_exchange(call, rank, round - 1, pieces, out);
     } else if (round > n_steps(call) && other >= 0 && takes_part) {
         tutti__coll_send(out, other, tutti__coll_dst(0), count * (size_t)call->size);
     } else if (round > n_steps(call) && other >= 0) {

@@ -18,17 +18,6 @@ static size_t most_actions(const tutti__coll *call)
     return 2;
 }
 
-static void gather(const tutti__coll *call, int rank, size_t step, tutti__coll_round *out)
-{
-    int number = tutti__pairs_number(call, rank), distance = 1 << step, other = number ^ distance,
-        peer = tutti__pairs_rank(call, other);
-    tutti__piece sent = tutti__halving_parts(call, number / distance * distance, distance),
-                 received = tutti__halving_parts(call, other / distance * distance, distance);
-
-    tutti__coll_send(out, peer, tutti__coll_dst(sent.at), sent.count);
-    tutti__coll_recv(out, peer, tutti__coll_dst(received.at), received.count);
-}
-
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
     size_t halving = tutti__halving_rounds(call);
@@ -42,7 +31,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
         tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(mine.at),
                           tutti__coll_work(mine.at), mine.count);
     else if (round > halving && round <= halving + n_steps(call) && takes_part)
-        gather(call, rank, round - halving - 1, out);
+        tutti__pairs_exchange(call, rank, round - halving - 1, tutti__halving_parts, out);
     else if (round > halving + n_steps(call) && other >= 0 && takes_part)
         tutti__coll_send(out, other, tutti__coll_dst(0), call->count);
     else if (round > halving + n_steps(call) && other >= 0)

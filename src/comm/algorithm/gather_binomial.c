@@ -3,22 +3,10 @@
  * Pieces on their way are ordered from root on; root receives them at their place, in two messages where ranks wrap around. */
 #include "comm/algorithm/relative.h"
 
-static size_t n_rounds(const tutti__coll *call)
-{
-    return 1 + tutti__coll_log_up((size_t)call->size);
-}
-
 static size_t most_actions(const tutti__coll *call)
 {
     (void)call;
     return 2;
-}
-
-static size_t held(const tutti__coll *call, int rank)
-{
-    int n = tutti__relative_subtree(call, tutti__relative(call, rank));
-
-    return rank == call->root || n == 1 ? 0 : (size_t)n * call->count;
 }
 
 /* In the buffer of `me`, the pieces of the subtree of `number`. */
@@ -51,7 +39,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     if (round == 0 && me == 0)
         tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_dst((size_t)rank * call->count),
                           tutti__coll_src(0), call->count);
-    else if (round == 0 && held(call, rank) > 0)
+    else if (round == 0 && tutti__relative_held(call, rank) > 0)
         tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_held(0), tutti__coll_src(0),
                           call->count);
     else if (round > 0 && me % (2 * distance) == distance)
@@ -62,7 +50,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
 
 const tutti__coll_algorithm tutti__coll_gather_binomial = {.op = TUTTI__OP_GATHER,
                                                            .name = "binomial",
-                                                           .n_rounds = n_rounds,
+                                                           .n_rounds = tutti__relative_rounds,
                                                            .most_actions = most_actions,
-                                                           .held = held,
+                                                           .held = tutti__relative_held,
                                                            .round = round_of};

@@ -49,5 +49,19 @@ static inline int tutti__pairs_first(const tutti__coll *call, int number)
 
     return number < pairs ? 2 * number : number + pairs;
 }
+/* A step of an all_gather by recursive doubling in DST: of what `pieces` says consecutive numbers have, both exchange all that they have. */
+static inline void tutti__pairs_exchange(const tutti__coll *call, int rank, size_t step,
+                                         tutti__piece (*pieces)(const tutti__coll *call, int number,
+                                                                int n),
+                                         tutti__coll_round *out)
+{
+    int number = tutti__pairs_number(call, rank), distance = 1 << step, other = number ^ distance,
+        peer = tutti__pairs_rank(call, other);
+    tutti__piece sent = pieces(call, number / distance * distance, distance),
+                 received = pieces(call, other / distance * distance, distance);
+
+    tutti__coll_send(out, peer, tutti__coll_dst(sent.at), sent.count);
+    tutti__coll_recv(out, peer, tutti__coll_dst(received.at), received.count);
+}
 
 #endif

@@ -30,5 +30,17 @@ static inline tutti__piece tutti__relative_pieces(const tutti__coll *call, int f
     *second = (tutti__piece){0, (size_t)(n - until_end) * call->count};
     return (tutti__piece){(size_t)rank * call->count, (size_t)until_end * call->count};
 }
+/* What gather_binomial.c and scatter_binomial.c have alike: rounds, a level of the tree each and one for this rank's own piece; and room for a
+ * subtree's pieces on their way. */
+static inline size_t tutti__relative_rounds(const tutti__coll *call)
+{
+    return 1 + tutti__coll_log_up((size_t)call->size);
+}
+static inline size_t tutti__relative_held(const tutti__coll *call, int rank)
+{
+    int n = tutti__relative_subtree(call, tutti__relative(call, rank));
+
+    return rank == call->root || n == 1 ? 0 : (size_t)n * call->count;
+}
 
 #endif
