@@ -223,6 +223,32 @@ tutti_status tutti__own_cross_entropy_backward(int device, void *stream,
 
 /* ---- Cross entropy of logits that become their gradients ---- */
 
+/* Of a block's row, in each thread: its largest logit, the sum of all, and that of exp(logit - largest). */
+DEVICE void row_sums(const tutti__cuda_array &logits, int64_t start, int64_t classes,
+                     Own<float> &largest, Own<double> &all, Own<double> &sum)
+{
+    EACH_THREAD(t)
+    {
+        largest[t] = -INFINITY;
+        all[t] = 0;
+        for (int64_t i = t; i < classes; i += THREADS) {
+            const float x = element(logits, start + i);
+
+            largest[t] = x > largest[t] || x != x ? x : largest[t];
+            all[t] += (double)x;
+        }
+    }
+    reduce<THREADS>(largest, Max());
+    reduce<THREADS>(all, Sum());
+    EACH_THREAD(t)
+    {
+        sum[t] = 0;
+        for (int64_t i = t; i < classes; i += THREADS)
+            sum[t] += (double)tutti__exp_f32(element(logits, start + i) - largest[t]);
+    }
+    reduce<THREADS>(sum, Sum());
+}
+
 /* A block for a row. */
 KERNEL void label_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__cuda_array logits,
                               const int64_t *labels, float *loss, const bool gradients,
@@ -235,26 +261,7 @@ KERNEL void label_rows_kernel(const tutti__cuda_cross_entropy c, const tutti__cu
     Own<float> largest;
     Own<double> all, sum;
 
-    EACH_THREAD(t)
-    {
-        largest[t] = -INFINITY;
-        all[t] = 0;
-        for (int64_t i = t; i < c.C; i += THREADS) {
-            const float x = element(logits, start + i);
-
-            largest[t] = x > largest[t] || x != x ? x : largest[t];
-            all[t] += (double)x;
-        }
-    }
-    reduce<THREADS>(largest, Max());
-    reduce<THREADS>(all, Sum());
-    EACH_THREAD(t)
-    {
-        sum[t] = 0;
-        for (int64_t i = t; i < c.C; i += THREADS)
-            sum[t] += (double)tutti__exp_f32(element(logits, start + i) - largest[t]);
-    }
-    reduce<THREADS>(sum, Sum());
+    row_sums(logits, start, c.C, largest, all, sum);
     EACH_THREAD(t)
     {
         const double log_sum = (double)largest[t] + tutti__log_normal(sum[t]);
@@ -287,26 +294,7 @@ KERNEL void label_sums_kernel(const tutti__cuda_cross_entropy c, const tutti__cu
     Own<float> largest;
     Own<double> all, sum;
 
-    EACH_THREAD(t)
-    {
-        largest[t] = -INFINITY;
-        all[t] = 0;
-        for (int64_t i = t; i < c.C; i += THREADS) {
-            const float x = element(logits, start + i);
-
-            largest[t] = x > largest[t] || x != x ? x : largest[t];
-            all[t] += (double)x;
-        }
-    }
-    reduce<THREADS>(largest, Max());
-    reduce<THREADS>(all, Sum());
-    EACH_THREAD(t)
-    {
-        sum[t] = 0;
-        for (int64_t i = t; i < c.C; i += THREADS)
-            sum[t] += (double)tutti__exp_f32(element(logits, start + i) - largest[t]);
-    }
-    reduce<THREADS>(sum, Sum());
+    row_sums(logits, start, c.C, largest, all, sum);
     EACH_THREAD(t)
     {
         double *to = sums + 4 * row;
