@@ -8,14 +8,6 @@ text="--data shakespeare --layers 4 --heads 2 --width 32 --context 16 --batch-si
 gpt2="--model gpt2 $text"
 llama="--model llama --kv-heads 2 ${text/--dropout 0.1/}"
 vit="--model vit --data digits --layers 4 --heads 2 --width 32 --batch-size 4 --epochs 1 $keys"
-figures() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl"; }
-alike() { # A B: the same run
-    same "$1" "$2"
-    diff <(figures "$1") <(figures "$2") || fail "losses or norms of $1 and $2 differ"
-    for field in val_loss val_accuracy parameters train_loss; do
-        [ "$(field "$1/summary.json" $field)" = "$(field "$2/summary.json" $field)" ] || fail "$field of $1 and $2 differ"
-    done
-}
 again() { # DIR ARGUMENTS...: train, in a new folder
     rm -rf "$1"
     train "$@"
@@ -76,12 +68,5 @@ refused 2 "heads: gpt2: a layer has 2, which cannot be divided among 4 ranks" "$
 refused 2 "has no plan by which its layers could be divided" "$TUTTI" train -n 4 --tensor 2 --pipeline 2 --run-dir no
 
 # A killed rank, for which some wait in a layer and others for a stage.
-"$TUTTI" train --run-dir killed -n 8 --tensor 2 --pipeline 2 $gpt2 --max-steps 1000000 --epochs 1000000 --eval-steps 0 --eval-every 0 >killed.out 2>&1 &
-run=$!
-until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; done
-kill -KILL "$(process_of 6 "run-dir killed")"
-code=0
-wait $run || code=$?
-[ $code != 0 ] || fail "a killed rank was not noticed"
-says killed "rank 6.*(was lost|killed)"
+killed_is_named 6 -n 8 --tensor 2 --pipeline 2 $gpt2
 echo "tensor parallel pipelines hold"

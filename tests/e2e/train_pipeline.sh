@@ -6,14 +6,6 @@
 keys="--threads 1 --grad-accumulation 4 --optimizer adamw --lr 0.002 --dropout 0.1 --clip-grad-norm 0.3 --max-steps 4 --log-every 1"
 gpt2="--model gpt2 --data shakespeare --layers 4 --heads 2 --width 32 --context 16 --batch-size 2 --eval-steps 2 --eval-samples 20 --sample-tokens 0 $keys"
 images="--data digits --batch-size 4 --epochs 1 $keys"
-figures() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl"; }
-alike() { # A B: the same run
-    same "$1" "$2"
-    diff <(figures "$1") <(figures "$2") || fail "losses or norms of $1 and $2 differ"
-    for field in val_loss val_accuracy parameters train_loss; do
-        [ "$(field "$1/summary.json" $field)" = "$(field "$2/summary.json" $field)" ] || fail "$field of $1 and $2 differ"
-    done
-}
 
 train plain $gpt2
 for pipeline in 2 4; do

@@ -6,7 +6,6 @@
 keys="--threads 1 --grad-accumulation 4 --lr 0.002 --dropout 0.1 --clip-grad-norm 0.3 --max-steps 4 --log-every 1"
 gpt2="--model gpt2 --data shakespeare --layers 4 --heads 2 --width 32 --context 16 --batch-size 2 --eval-steps 2 --eval-samples 20 --sample-tokens 0 $keys"
 llama="--model llama --kv-heads 2 --data shakespeare --layers 4 --heads 2 --width 32 --context 16 --batch-size 2 --eval-steps 2 --eval-samples 20 --sample-tokens 0 ${keys/--dropout 0.1/}"
-figures() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl"; }
 alike() { # A B: the same run
     same "$1" "$2"
     diff <(figures "$1") <(figures "$2") || fail "losses or norms of $1 and $2 differ"

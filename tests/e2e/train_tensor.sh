@@ -165,14 +165,7 @@ refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 rank
 refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2
 
 # A killed rank is named by all others, also by those that wait for it in a layer.
-"$TUTTI" train --run-dir killed -n 4 --tensor 2 $gpt2 --max-steps 1000000 --epochs 1000000 --eval-steps 0 --eval-every 0 >killed.out 2>&1 &
-run=$!
-until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; done
-kill -KILL "$(process_of 3 "run-dir killed")"
-code=0
-wait $run || code=$?
-[ $code != 0 ] || fail "a killed rank was not noticed"
-says killed "rank 3.*(was lost|killed)"
+killed_is_named 3 -n 4 --tensor 2 $gpt2
 # A rank is named as in the job, not as in its group of the mesh; a failed run does not ask for calls that its user cannot make.
 small="--model gpt2 --data shakespeare --layers 2 --heads 2 --width 32 --context 16 --batch-size 4 --threads 1 --eval-every 0 --sample-tokens 0"
 for layout in "-n 4 --tensor 2" "-n 2 --zero 3"; do

@@ -41,12 +41,32 @@ process_of() { # RANK PATTERN
         grep -zqsx "${rank_variable:-RANK}=$1" "/proc/$pid/environ" && echo "$pid" && return
     done
 }
+killed_is_named() { # RANK ARGUMENTS...: a run, into "killed", of which that rank is killed: the others name it
+    local rank=$1 run code=0
+    shift
+    "$TUTTI" train --run-dir killed "$@" --max-steps 1000000 --epochs 1000000 --eval-steps 0 --eval-every 0 >killed.out 2>&1 &
+    run=$!
+    until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; done
+    kill -KILL "$(process_of "$rank" "run-dir killed")"
+    wait $run || code=$?
+    [ $code != 0 ] || fail "a killed rank was not noticed"
+    says killed "rank $rank.*(was lost|killed)"
+}
 says() { grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 does not say \"$2\""; }; } # DIR REGEX
 mute() { ! grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 says \"$2\""; }; }
 field() { sed -n "s/^.*\"$2\": \"\{0,1\}\([^,\"}]*\).*$/\1/p" "$1" | tail -1; } # FILE KEY
 digest() { field "$1/summary.json" parameter_digest; }
 losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
 same() { [ "$(digest "$1")" = "$(digest "$2")" ] || fail "digests of $1 and $2 differ"; }
+# Of each logged step: number, loss, norm of the gradients.
+figures() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl"; }
+alike() { # A B: the same run: digests, figures and results
+    same "$1" "$2"
+    diff <(figures "$1") <(figures "$2") || fail "losses or norms of $1 and $2 differ"
+    for field in val_loss val_accuracy parameters train_loss; do
+        [ "$(field "$1/summary.json" $field)" = "$(field "$2/summary.json" $field)" ] || fail "$field of $1 and $2 differ"
+    done
+}
 # The F32 numbers of a safetensors file, one a line.
 numbers() {
     local header
