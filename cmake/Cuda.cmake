@@ -7,9 +7,11 @@ set(CUDA_COMPLETE FALSE)
 set(CUDA_MISSING "")
 set(NCCL_COMPLETE FALSE)
 
-# Ampere, Hopper, and later ones through Hopper's PTX.
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs that libtutti_cuda is compiled for")
+# Ampere, Hopper, and later ones through PTX. One PTX serves all, as no kernel needs what only Hopper has: a second would double
+# half of the compilation. CMake has no word for this, so it is a flag.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  string(APPEND CMAKE_CUDA_FLAGS " --generate-code=arch=compute_80,code=[compute_80,sm_80,sm_90]")
 endif()
 
 set(nvcc "${CMAKE_CUDA_COMPILER}")
