@@ -163,4 +163,12 @@ static void check(const tutti__isa *isa)
             }
 }
 
-ISA_TESTS(check)
+ISA_TEST(avx512, check)
+ISA_TEST(avx512_amx, check)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512), cmocka_unit_test(avx512_amx)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

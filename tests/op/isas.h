@@ -15,6 +15,8 @@ static bool has_isa(const char *name)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #endif
+    if (strcmp(name, "avx512_amx") == 0)
+        return tutti__isa_may_use_amx();
     return strcmp(name, "base") == 0;
 }
 

@@ -107,6 +107,9 @@ const tutti__isa *tutti__onednn_isa(void)
 {
     const dnnl_cpu_isa_t found = dnnl_get_effective_cpu_isa();
 
+    if ((found & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx &&
+        tutti__isa_may_use_amx())
+        return tutti__isa_of("avx512_amx");
     return tutti__isa_of((found & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? "avx512"
                          : (found & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2             ? "avx2"
                                                                                         : "base");

@@ -12,6 +12,10 @@
 
 #include <stddef.h>
 
+#if defined __x86_64__ && defined __GNUC__ && __GNUC__ >= 11 && !defined __clang__
+#define TUTTI__HAS_AMX 1 /* the compiler knows AMX */
+#endif
+
 /* The shapes of a convolution, as forward: x [n,in_c,in_h,in_w], w [out_c,in_c,kernel,kernel], y [n,out_c,out_h,out_w]. */
 typedef struct tutti__conv_shape {
     int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
@@ -83,7 +87,10 @@ typedef struct tutti__isa {
                              void *work);
 } tutti__isa;
 
-/* The table for the instruction set that TUTTI_CPU_ISA allows and the CPU has; never NULL. */
+/* The table for the instruction set that TUTTI_CPU_ISA allows and the CPU has; never NULL. "avx512_amx" is avx512 with products of
+ * BF16 by AMX. */
 const tutti__isa *tutti__isa_of(const char *isa);
+/* Whether this process may use AMX: the CPU has it, and the system gives it room for the registers, for which this asks. */
+bool tutti__isa_may_use_amx(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* half_product.c -- matrix products of BF16 whose sums are F32, by AVX-512's BF16 instructions.   SPDX-License-Identifier: MIT
+/* half_product.c -- matrix products of BF16 whose sums are F32, by AVX-512's BF16 instructions or AMX.   SPDX-License-Identifier: MIT
  *
- * As product.c, with pairs along the inner dimension in place of numbers (half_tile.h). A job is a block of c, MOST x COLUMNS:
+ * As product.c, with pairs along the inner dimension in place of numbers (half_tile.h, amx_tile.h). A job is a block of c, MOST x COLUMNS:
  *
  *     for inner: for ROWS of a: pack a         if its pairs are not contiguous, or a number is left over; else it is read in place
  *                               for panels: pack b, for the first ROWS; from F32 too, which is rounded there
@@ -13,16 +13,17 @@
  * - A large c in F32, such as a weight's gradient, is stored past the cache.
  *
  * The bits do not depend on the number of threads, since each element of c belongs to one job, and is summed in one order. */
-#include "tensor/kernel/vector/isa/half_tile.h"
+#include "tensor/kernel/vector/isa/amx_tile.h"
 
 #ifdef TUTTI__HAS_BF16
 
-#define ROWS     256
-#define MOST     (4 * ROWS)
-#define COLUMNS  192
-#define INNER    512
-#define STREAMED ((int64_t)1 << 20)                              /* numbers of c: 4 MiB */
-#define WORK     (INNER / 2 * (COLUMNS + ROWS) + MOST * COLUMNS) /* words of a thread */
+#define ROWS           256
+#define MOST           (4 * ROWS)
+#define COLUMNS        192
+#define INNER          512
+#define STREAMED       ((int64_t)1 << 20) /* numbers of c: 4 MiB */
+#define MOST_TILE_ROWS 32
+#define WORK           (INNER / 2 * (COLUMNS + ROWS) + MOST * COLUMNS) /* words of a thread */
 
 _Static_assert(INNER / 2 * (2 * COLUMNS + ROWS) <= WORK, "more columns fit if there are no sums");
 
@@ -33,8 +34,30 @@ typedef struct half_block {
     int32_t *tiles;  /* ROWS of a: [tile][pair][HALF_ROWS] */
     float *sums;     /* [rows][COLUMNS] */
     bool whole;      /* the inner dimension is one part: no sums */
-    bool streams;
+    bool streams, amx;
+    int64_t begun; /* rows of the tiles for which AMX is set up; 0: none */
 } half_block;
+
+/* Rows of a tile; pairs of this part of the inner dimension, with those that are zeros. */
+INLINE int64_t tile_rows(const half_block *q)
+{
+#ifdef TUTTI__HAS_AMX
+    if (q->amx)
+        return AMX_ROWS;
+#endif
+    return HALF_ROWS;
+}
+
+INLINE int64_t pairs_in(const half_block *q)
+{
+    const int64_t pairs = (q->inner + 1) / 2;
+
+#ifdef TUTTI__HAS_AMX
+    if (q->amx)
+        return (pairs + AMX_PAIRS - 1) / AMX_PAIRS * AMX_PAIRS;
+#endif
+    return pairs;
+}
 
 /* ---- Packing a ----------------------------------------------------------------------------------------------- */
 
@@ -96,11 +119,20 @@ static half_tile tile_of(const half_block *q, int64_t row, int64_t rows, int64_t
 {
     const tutti__half_product *p = q->p;
     const uint16_t *a = p->a + (q->row + row) * p->a_row + q->k * p->a_k;
-    half_tile t = {.a = a, .a_row = p->a_row, .a_pair = 2, .pairs = (q->inner + 1) / 2};
+    half_tile t = {.a = a, .a_row = p->a_row, .a_pair = 2, .pairs = pairs_in(q)};
 
-    *step_p = HALF_ROWS * p->a_row;
-    if (p->a_k == 1 && q->inner % 2 == 0)
+    *step_p = tile_rows(q) * p->a_row;
+    if (p->a_k == 1 && q->inner == 2 * t.pairs)
         return t;
+#ifdef TUTTI__HAS_AMX
+    if (q->amx) {
+        amx_pack(q->tiles, a, p->a_row, p->a_k, rows, q->inner, t.pairs);
+        t.a = (const uint16_t *)q->tiles;
+        t.a_row = 2 * t.pairs;
+        *step_p = AMX_ROWS * t.a_row;
+        return t;
+    }
+#endif
     (p->a_row == 1 ? pack_tiles_of_columns : pack_tiles)(q, a, rows);
     t.a = (const uint16_t *)q->tiles;
     t.a_row = 2;
@@ -117,8 +149,10 @@ BF16 static void pack_half_panel(const half_block *q, int64_t j)
     const tutti__half_product *p = q->p;
     const char *b =
         (const char *)p->b + (q->k * p->b_k + (q->column + j) * p->b_column) * (p->b_f32 ? 4 : 2);
-    int32_t *to = q->packed + j * ((q->inner + 1) / 2);
-    const int64_t n = min(PANEL, q->columns - j);
+    int32_t *to = q->packed + j * pairs_in(q);
+    const int64_t n = min(PANEL, q->columns - j), pairs = (q->inner + 1) / 2;
+
+    memset(to + pairs * PANEL, 0, (size_t)((pairs_in(q) - pairs) * PANEL) * sizeof *to);
 
     if (p->b_column == 1 && p->b_f32)
         pack_half_rows(to, b, p->b_k, q->inner, n, true);
@@ -159,12 +193,28 @@ BF16 static void put_half_tile(const half_block *q, int64_t row, int64_t rows, i
     }
 }
 
+/* A tile of `rows` rows */
+static void half_multiply(half_block *q, const half_tile *t, int64_t rows)
+{
+#ifdef TUTTI__HAS_AMX
+    if (q->amx) {
+        if (q->begun != rows)
+            amx_begin(rows);
+        q->begun = rows;
+        amx_multiply(t, rows);
+        return;
+    }
+#endif
+    (void)q;
+    half_rows[rows - 1](t);
+}
+
 /* Multiplies rows [row, row + rows) of the block in this part of the inner dimension, for the first of which b is packed. `last`: c is
  * complete after it. */
-static void multiply_half_rows(const half_block *q, int64_t row, int64_t rows, bool last)
+static void multiply_half_rows(half_block *q, int64_t row, int64_t rows, bool last)
 {
-    float buffer[HALF_ROWS * PANEL] __attribute__((aligned(64)));
-    const int64_t tiles = (rows + HALF_ROWS - 1) / HALF_ROWS;
+    float buffer[MOST_TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    const int64_t height = tile_rows(q), tiles = (rows + height - 1) / height;
     int64_t step;
     half_tile t = tile_of(q, row, rows, &step);
     const uint16_t *a = t.a;
@@ -176,11 +226,11 @@ static void multiply_half_rows(const half_block *q, int64_t row, int64_t rows, b
             pack_half_panel(q, j);
         t.b = q->packed + j * t.pairs;
         for (int64_t i = 0; i < tiles; i++) {
-            const int64_t r = row + i * HALF_ROWS, n = min(HALF_ROWS, rows - i * HALF_ROWS);
+            const int64_t r = row + i * height, n = min(height, rows - i * height);
 
             t.a = a + i * step;
             t.c = q->whole ? buffer : q->sums + r * COLUMNS + j;
-            half_rows[n - 1](&t);
+            half_multiply(q, &t, n);
             if (last)
                 put_half_tile(q, q->row + r, n, q->column + j, min(PANEL, q->columns - j), t.c,
                               t.c_row);
@@ -191,7 +241,8 @@ static void multiply_half_rows(const half_block *q, int64_t row, int64_t rows, b
 static void multiply_half_block(half_block *q)
 {
     const tutti__half_product *p = q->p;
-    const int64_t n = (p->inner + INNER - 1) / INNER, inner = ((p->inner + n - 1) / n + 1) / 2 * 2;
+    const int64_t n = (p->inner + INNER - 1) / INNER, step = 2 * (q->amx ? 16 : 1),
+                  inner = ((p->inner + n - 1) / n + step - 1) / step * step;
 
     for (q->k = 0; q->k < p->inner; q->k += inner) {
         q->inner = min(inner, p->inner - q->k);
@@ -205,7 +256,7 @@ static void multiply_half_block(half_block *q)
 typedef struct half_jobs {
     const tutti__half_product *p;
     int64_t rows, columns, across; /* of a block; blocks of columns */
-    bool streams;
+    bool streams, amx;
     int32_t *work;
 } half_jobs;
 
@@ -217,13 +268,18 @@ static void half_job(void *arg, int64_t i, int member)
                     .column = i % h->across * h->columns,
                     .tiles = h->work + member * WORK,
                     .whole = h->p->inner <= INNER,
-                    .streams = h->streams};
+                    .streams = h->streams,
+                    .amx = h->amx};
 
     q.rows = min(h->rows, h->p->rows - q.row);
     q.columns = min(h->columns, h->p->columns - q.column);
     q.packed = q.tiles + INNER / 2 * ROWS;
     q.sums = (float *)(q.packed + INNER / 2 * COLUMNS);
     multiply_half_block(&q);
+#ifdef TUTTI__HAS_AMX
+    if (q.begun)
+        amx_end();
+#endif
     if (q.streams)
         streamed();
 }
@@ -253,20 +309,31 @@ size_t tutti__multiply_half_work(const tutti_ctx *cx)
     return (size_t)(cx->threads * WORK) * sizeof(int32_t);
 }
 
+static void multiply_all(tutti_ctx *cx, half_jobs *h)
+{
+    const int threads = cx->threads > 1 ? cx->threads : 0;
+    int64_t n = set_blocks(h, h->p->inner > INNER ? COLUMNS : 2 * COLUMNS, threads);
+
+    if (n < 4 * threads)
+        n = set_blocks(h, COLUMNS, threads);
+    tutti__parallel(cx, half_job, h, n);
+}
+
 bool tutti__multiply_half(tutti_ctx *cx, const tutti__half_product *p, void *work)
 {
-    half_jobs h = {.p = p, .streams = streams(p), .work = work};
-    const int threads = cx->threads > 1 ? cx->threads : 0;
-    int64_t n;
-
     if (!__builtin_cpu_supports("avx512bf16"))
         return false;
-    n = set_blocks(&h, p->inner > INNER ? COLUMNS : 2 * COLUMNS, threads);
-    if (n < 4 * threads)
-        n = set_blocks(&h, COLUMNS, threads);
-    tutti__parallel(cx, half_job, &h, n);
+    multiply_all(cx, &(half_jobs){.p = p, .streams = streams(p), .work = work});
     return true;
 }
+
+#ifdef TUTTI__HAS_AMX
+bool tutti__multiply_half_amx(tutti_ctx *cx, const tutti__half_product *p, void *work)
+{
+    multiply_all(cx, &(half_jobs){.p = p, .streams = streams(p), .amx = true, .work = work});
+    return true;
+}
+#endif
 
 #else
 

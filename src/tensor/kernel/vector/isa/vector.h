@@ -141,6 +141,7 @@ size_t tutti__multiply_work(const tutti_ctx *cx, const tutti__product *p);
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work);
 size_t tutti__multiply_half_work(const tutti_ctx *cx);
 bool tutti__multiply_half(tutti_ctx *cx, const tutti__half_product *p, void *work);
+bool tutti__multiply_half_amx(tutti_ctx *cx, const tutti__half_product *p, void *work); /* avx512 only */
 size_t tutti__attention_work(const tutti_ctx *cx, const tutti__attention *a);
 void tutti__attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
 void tutti__attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
