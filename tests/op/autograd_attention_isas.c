@@ -405,4 +405,4 @@ static void check_isa(const tutti__isa *isa)
     }
 }
 
-ISA_TESTS(check_isa)
+ISA_TESTS_BF16(check_isa)

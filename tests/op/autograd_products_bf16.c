@@ -163,12 +163,4 @@ static void check(const tutti__isa *isa)
             }
 }
 
-ISA_TEST(avx512, check)
-ISA_TEST(avx512_amx, check)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512), cmocka_unit_test(avx512_amx)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+ISA_TESTS_BF16(check)

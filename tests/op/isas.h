@@ -33,19 +33,21 @@ static bool has_isa(const char *name)
     }
 
 /* The whole program: `check` with the vector code of each instruction set. */
-#define ISA_TESTS(check)                                                                           \
+#define ISA_TESTS(check, ...)                                                                      \
     ISA_TEST(base, check)                                                                          \
     ISA_TEST(avx2, check)                                                                          \
     ISA_TEST(avx512, check)                                                                        \
     int main(void)                                                                                 \
     {                                                                                              \
-        const struct CMUnitTest tests[] = {                                                        \
-            cmocka_unit_test(base),                                                                \
-            cmocka_unit_test(avx2),                                                                \
-            cmocka_unit_test(avx512),                                                              \
-        };                                                                                         \
+        const struct CMUnitTest tests[] = {cmocka_unit_test(base), cmocka_unit_test(avx2),         \
+                                           cmocka_unit_test(avx512), __VA_ARGS__};                 \
                                                                                                    \
         return cmocka_run_group_tests(tests, NULL, NULL);                                          \
     }
+
+/* The same for what AMX has its own code of: BF16. */
+#define ISA_TESTS_BF16(check)                                                                      \
+    ISA_TEST(avx512_amx, check)                                                                    \
+    ISA_TESTS(check, cmocka_unit_test(avx512_amx))
 
 #endif

@@ -1,4 +1,4 @@
-/* amx_tile.h -- the innermost part of products of BF16, by AMX's tiles, and how the first factor is packed.   SPDX-License-Identifier: MIT
+/* amx_tile.h -- the innermost part of products of BF16, by AMX's tiles.   SPDX-License-Identifier: MIT
  *
  * A tile register holds 16 rows of 64 bytes. An instruction adds to 16 x 16 sums in F32 the products of 16 rows of 16 pairs with 16
  * pairs of 16 columns, which are as half_tile.h packs them. Here 32 rows by PANEL columns are summed in four registers, so that each
@@ -12,11 +12,11 @@
 #if defined TUTTI__HAS_BF16 && defined TUTTI__HAS_AMX
 #include <immintrin.h>
 
-#define AMX       __attribute__((target("amx-tile,amx-bf16,avx512bf16,avx512bw,avx512vl")))
+#define AMX __attribute__((target("amx-tile,amx-bf16,avx512bf16,avx512bw,avx512vl")))
 /* gcc 12's intrinsics do not say that they read memory: what is before this is stored. */
 #define AMX_STORED() __asm__ volatile("" ::: "memory")
-#define AMX_ROWS  32 /* of a tile of ours: two registers */
-#define AMX_PAIRS 16 /* the inner dimension is filled up to a multiple of these by zeros */
+#define AMX_ROWS     32 /* of a tile of ours: two registers */
+#define AMX_PAIRS    16 /* the inner dimension is filled up to a multiple of these by zeros */
 
 /* Intel's layout of a palette, which says how many rows and bytes a row each register has. */
 typedef struct amx_palette {
@@ -25,8 +25,8 @@ typedef struct amx_palette {
     uint8_t rows[16];
 } amx_palette;
 
-/* For tiles of n rows, until the next one or amx_end. */
-AMX static void amx_begin(int64_t n)
+/* For tiles of n rows. */
+AMX static void amx_palette_for(int64_t n)
 {
     amx_palette p __attribute__((aligned(64))) = {.palette = 1};
     const uint8_t rows[8] = {[0] = (uint8_t)min(n, 16), [2] = (uint8_t)(n - 16), [6] = 16};
@@ -41,13 +41,17 @@ AMX static void amx_begin(int64_t n)
     _tile_loadconfig(&p);
 }
 
-AMX static void amx_end(void)
+/* After the last product of a job. *begun_p: as amx_multiply has left it. */
+AMX static void amx_end(int64_t *begun_p)
 {
-    _tile_release();
+    if (*begun_p)
+        _tile_release();
+    *begun_p = 0;
 }
 
-/* c[rows][PANEL] = or += the sums of products. a is row by row; pairs is a multiple of AMX_PAIRS. */
-AMX static void amx_multiply(const half_tile *t, int64_t rows)
+/* c[rows][PANEL] = or += the sums of products. a is row by row; pairs is a multiple of AMX_PAIRS. *begun_p: rows for which the thread's
+ * registers are set up; 0 at first. */
+AMX static void amx_multiply(const half_tile *t, int64_t rows, int64_t *begun_p)
 {
     const size_t a_step = (size_t)t->a_row * sizeof *t->a, b_step = PANEL * sizeof *t->b,
                  c_step = (size_t)t->c_row * sizeof *t->c;
@@ -56,6 +60,9 @@ AMX static void amx_multiply(const half_tile *t, int64_t rows)
     float *const c = t->c, *const lower = c + 16 * t->c_row;
     const bool both = rows > 16;
 
+    if (*begun_p != rows)
+        amx_palette_for(rows);
+    *begun_p = rows;
     AMX_STORED();
     if (t->add) {
         _tile_loadd(0, c, c_step);
@@ -89,30 +96,6 @@ AMX static void amx_multiply(const half_tile *t, int64_t rows)
         _tile_stored(2, lower, c_step);
         _tile_stored(3, lower + W, c_step);
     }
-}
-
-/* Packs `rows` rows of a, where number k of row r is at a[r * a_row + k * a_k], to [row][pairs], with zeros from `inner` on. */
-AMX static void amx_pack(int32_t *to, const uint16_t *a, int64_t a_row, int64_t a_k, int64_t rows,
-                         int64_t inner, int64_t pairs)
-{
-    for (int64_t r = 0; r < rows; r += 16)
-        for (int64_t k = 0; k < 2 * pairs; k += 32) {
-            vec lanes[W];
-            const uint16_t *from = a + r * a_row + k * a_k;
-            const int64_t n = min(16, rows - r), left = inner - k;
-
-            if (a_k == 1) {
-                for (int i = 0; i < n; i++)
-                    lanes[i] = left > 0 ? along(from + i * a_row, min(32, left), false) : (vec){0};
-            } else {
-                for (int i = 0; i < 16; i++, from += 2 * a_k)
-                    lanes[i] = (vec)pairs_of(2 * i < left ? from : NULL,
-                                             2 * i + 1 < left ? from + a_k : NULL, n, false);
-                transpose(lanes);
-            }
-            for (int i = 0; i < n; i++)
-                *(vec *)(to + (r + i) * pairs + k / 2) = lanes[i];
-        }
 }
 
 #endif

@@ -1,9 +1,9 @@
-/* half_attention.c -- attention of BF16, by AVX-512's BF16 instructions.   SPDX-License-Identifier: MIT
+/* half_attention.c -- attention of BF16, by AVX-512's BF16 instructions, and AMX.   SPDX-License-Identifier: MIT
  *
- * As attention.c, whose jobs and blocks these are, with products by half_tile.h: sums, scores, the softmax, and the gradients while they
+ * As attention.c, whose jobs and blocks these are, with products by half_tile.h or amx_tile.h: sums, scores, the softmax, and the gradients while they
  * are added up are F32; probabilities and the gradients of scores are rounded to BF16 where they are factors of a product. Scores are
  * multiplied by scale * log2(e) after their sums, so queries are exact. */
-#include "tensor/kernel/vector/isa/half_tile.h"
+#include "tensor/kernel/vector/isa/amx_tile.h"
 
 #ifdef TUTTI__HAS_BF16
 
@@ -28,15 +28,19 @@ typedef struct half_work {
     float *dq, *dk, *dv; /* [heads of a group][queries][size], [KEYS][size], [KEYS][v_size] */
     float *s, *dp;       /* [QUERIES][KEYS] */
     uint16_t *p;         /* the same as BF16: first factor of y and of dq */
-    int32_t *p_pairs;    /* [QUERIES / 2][KEYS], pairs of queries: of dk and of dv */
+    int32_t *
+        p_pairs; /* pairs of queries, of dk and of dv: [QUERIES / 2][KEYS], or [KEYS][QUERIES / 2] for AMX */
     float *largest, *sum, *less; /* [CHUNK], [CHUNK], [heads of a group][queries] */
     float *factor;               /* [KEYS] */
+    bool amx;
+    int64_t begun; /* of amx_multiply */
 } half_work;
 
 typedef struct half_attention_jobs {
     const tutti__attention *a;
     tutti_ctx *cx;
     float *work;
+    bool amx;
 } half_attention_jobs;
 
 INLINE int64_t panels(int64_t n)
@@ -92,7 +96,7 @@ static int64_t divide(half_work *w, const tutti__attention *a, float *from)
 
 static half_work work_of(const half_attention_jobs *t, int member)
 {
-    half_work w = {.cx = t->cx};
+    half_work w = {.cx = t->cx, .amx = t->amx};
 
     divide(&w, t->a, t->work + member * divide(&w, t->a, NULL));
     return w;
@@ -144,38 +148,75 @@ BF16 static void round_rows(uint16_t *to, int64_t step, const float *from, int64
 
 /* ---- Products ---------------------------------------------------------------------------------------------------- */
 
+static void end_work(half_work *w)
+{
+#ifdef TUTTI__HAS_AMX
+    amx_end(&w->begun);
+#else
+    (void)w;
+#endif
+}
+
+/* Rows of a tile: AMX, where it is, needs a row by row and whole sixteens of pairs. */
+static int64_t rows_of_tile(const half_work *w, const half_tile *t)
+{
+#ifdef TUTTI__HAS_AMX
+    if (w->amx && t->a_pair == 2 && t->pairs % AMX_PAIRS == 0)
+        return AMX_ROWS;
+#endif
+    (void)w;
+    (void)t;
+    return HALF_ROWS;
+}
+
+static void multiply_one(half_work *w, const half_tile *t, int64_t most, int64_t rows)
+{
+#ifdef TUTTI__HAS_AMX
+    if (most == AMX_ROWS) {
+        amx_multiply(t, min(most, rows), &w->begun);
+        return;
+    }
+#endif
+    (void)w;
+    half_rows[min(most, rows) - 1](t);
+}
+
 /* c [rows][columns] = or += a b, in whole panels; the panel of column j begins at t.b + j * b_column. */
-static void multiply_halves(half_tile t, int64_t b_column, int64_t rows, int64_t columns)
+static void multiply_halves(half_work *w, half_tile t, int64_t b_column, int64_t rows,
+                            int64_t columns)
 {
     const uint16_t *a = t.a;
     const int32_t *b = t.b;
     float *c = t.c;
+    const int64_t most = rows_of_tile(w, &t);
 
     for (int64_t j = 0; j < columns; j += PANEL) {
         t.b = b + j * b_column;
-        for (int64_t r = 0; r < rows; r += HALF_ROWS) {
+        for (int64_t r = 0; r < rows; r += most) {
             t.a = a + r * t.a_row;
             t.c = c + r * t.c_row + j;
-            half_rows[min(HALF_ROWS, rows - r) - 1](&t);
+            multiply_one(w, &t, most, rows - r);
         }
     }
 }
 
 /* c [rows][KEYS] = rows of `pairs` pairs times n packed keys */
-static void multiply_across(float *c, const uint16_t *a, const int32_t *b, int64_t pairs,
-                            int64_t rows, int64_t n)
+static void multiply_across(half_work *w, float *c, const uint16_t *a, const int32_t *b,
+                            int64_t pairs, int64_t rows, int64_t n)
 {
     multiply_halves(
+        w,
         (half_tile){
             .a = a, .a_row = 2 * pairs, .a_pair = 2, .b = b, .c = c, .c_row = KEYS, .pairs = pairs},
         pairs, rows, n);
 }
 
 /* c [rows][size] += p [rows][n] times b, n rows of `size` numbers */
-static void multiply_along(float *c, const uint16_t *p, const int32_t *b, int64_t rows, int64_t n,
-                           int64_t size)
+static void multiply_along(half_work *w, float *c, const uint16_t *p, const int32_t *b,
+                           int64_t rows, int64_t n, int64_t size)
 {
-    multiply_halves((half_tile){.a = p,
+    multiply_halves(w,
+                    (half_tile){.a = p,
                                 .a_row = KEYS,
                                 .a_pair = 2,
                                 .b = b,
@@ -186,13 +227,22 @@ static void multiply_along(float *c, const uint16_t *p, const int32_t *b, int64_
                     KEYS / 2, rows, size);
 }
 
-/* c [n][size] += p [rows][n]^T times b, `rows` rows of `size` numbers */
-static void multiply_pairs(float *c, const int32_t *p_pairs, const int32_t *b, int64_t rows,
-                           int64_t n, int64_t size)
+/* Whether p_pairs is for AMX. */
+static bool pairs_by_row(const half_work *w, int64_t rows)
 {
-    multiply_halves((half_tile){.a = (const uint16_t *)p_pairs,
-                                .a_row = 2,
-                                .a_pair = 2 * KEYS,
+    return w->amx && rows == QUERIES;
+}
+
+/* c [n][size] += p [rows][n]^T times b, `rows` rows of `size` numbers */
+static void multiply_pairs(half_work *w, float *c, const int32_t *b, int64_t rows, int64_t n,
+                           int64_t size)
+{
+    const bool by_row = pairs_by_row(w, rows);
+
+    multiply_halves(w,
+                    (half_tile){.a = (const uint16_t *)w->p_pairs,
+                                .a_row = by_row ? QUERIES : 2,
+                                .a_pair = by_row ? 2 : 2 * KEYS,
                                 .b = b,
                                 .c = c,
                                 .c_row = size,
@@ -219,9 +269,24 @@ BF16 static void round_scores(uint16_t *p, const float *s, int64_t rows, int64_t
                 round_both(AT(s + r * KEYS + k), AT(s + r * KEYS + k + W));
 }
 
-/* p [rows / 2][KEYS] = s as pairs of rows */
-BF16 static void pair_scores(int32_t *p, const float *s, int64_t rows, int64_t n)
+/* p_pairs = s as pairs of rows, for n keys */
+BF16 static void pair_scores(const half_work *w, const float *s, int64_t rows, int64_t n)
 {
+    int32_t *p = w->p_pairs;
+
+    if (pairs_by_row(w, rows)) {
+        for (int64_t k = 0; k < n; k += W) {
+            vec lanes[W];
+
+            for (int64_t i = 0; i < W; i++)
+                lanes[i] = (vec)interleave(
+                    round_both(AT(s + 2 * i * KEYS + k), AT(s + (2 * i + 1) * KEYS + k)));
+            transpose(lanes);
+            for (int64_t i = 0; i < W; i++)
+                AT(p + (k + i) * (QUERIES / 2)) = lanes[i];
+        }
+        return;
+    }
     for (int64_t r = 0; r < rows; r += 2)
         for (int64_t k = 0; k < n; k += W) {
             const vec low = AT(s + r * KEYS + k);
@@ -234,7 +299,7 @@ BF16 static void pair_scores(int32_t *p, const float *s, int64_t rows, int64_t n
 /* ---- Forward ----------------------------------------------------------------------------------------------------- */
 
 /* Adds keys [j, j + n) to y of the `rows` queries from i on, the first of which is number `at` of the chunk; row: of i. */
-static void half_forward_block(const half_work *w, int64_t row, int64_t i, int64_t at, int64_t rows,
+static void half_forward_block(half_work *w, int64_t row, int64_t i, int64_t at, int64_t rows,
                                int64_t j, int64_t n)
 {
     const tutti__attention *a = w->a;
@@ -243,7 +308,7 @@ static void half_forward_block(const half_work *w, int64_t row, int64_t i, int64
     n = min(n, tutti__attention_keys(a, i + rows - 1) - j);
     if (n <= 0)
         return;
-    multiply_across(w->s, w->q + at * 2 * w->pairs, w->k_panels, w->pairs, rows, n);
+    multiply_across(w, w->s, w->q + at * 2 * w->pairs, w->k_panels, w->pairs, rows, n);
     for (int64_t r = 0; r < rows; r++) {
         float *s = w->s + r * KEYS, less;
 
@@ -258,7 +323,7 @@ static void half_forward_block(const half_work *w, int64_t row, int64_t i, int64
         }
     }
     round_scores(w->p, w->s, rows, n);
-    multiply_along(y, w->p, w->v_rows, rows, n, w->v_size);
+    multiply_along(w, y, w->p, w->v_rows, rows, n, w->v_size);
 }
 
 /* y = the weighted sums divided by the sums of weights. */
@@ -277,7 +342,7 @@ static void half_forward_job(void *arg, int64_t number, int member)
 {
     const half_attention_jobs *t = arg;
     const tutti__attention *a = t->a;
-    const half_work w = work_of(t, member);
+    half_work w = work_of(t, member);
     const int64_t heads = a->batch * a->heads, chunks = (a->queries + CHUNK - 1) / CHUNK;
     /* the last queries first, which see the most keys */
     const int64_t first = (chunks - 1 - number / heads) * CHUNK;
@@ -304,6 +369,7 @@ static void half_forward_job(void *arg, int64_t number, int member)
         for (int64_t i = 0; i < rows; i += QUERIES)
             half_forward_block(&w, row + i, first + i, i, min(QUERIES, rows - i), j, n);
     }
+    end_work(&w);
     finish_half_rows(&w, (uint16_t *)(void *)a->y + y_at, row, rows);
 }
 
@@ -335,8 +401,8 @@ static int64_t query_at(const tutti__attention *a, const tutti__attention_at *at
 }
 
 /* Adds what `rows` queries of a head, from the group's query `number` on, and the keys [j, j + n) give to the gradients. */
-static void half_backward_block(const half_work *w, int64_t b, int64_t kv, int64_t number,
-                                int64_t rows, int64_t j, int64_t n)
+static void half_backward_block(half_work *w, int64_t b, int64_t kv, int64_t number, int64_t rows,
+                                int64_t j, int64_t n)
 {
     const tutti__attention *a = w->a;
     const int64_t i = number % a->queries;
@@ -348,8 +414,8 @@ static void half_backward_block(const half_work *w, int64_t b, int64_t kv, int64
     n = min(n, tutti__attention_keys(a, i + rows - 1) - j);
     copy_rows(w->q, q, a->q_at.row, rows, a->size);
     copy_rows(w->dy, dy, a->y_at.row, rows, a->v_size);
-    multiply_across(w->s, w->q, w->k_panels, w->pairs, rows, n);
-    multiply_across(w->dp, w->dy, w->v_panels, w->v_pairs, rows, n);
+    multiply_across(w, w->s, w->q, w->k_panels, w->pairs, rows, n);
+    multiply_across(w, w->dp, w->dy, w->v_panels, w->v_pairs, rows, n);
     for (int64_t r = 0; r < rows; r++) {
         float *s = w->s + r * KEYS;
 
@@ -362,17 +428,17 @@ static void half_backward_block(const half_work *w, int64_t b, int64_t kv, int64
     }
     if (a->dv) {
         pack_along(w->dy_rows, dy, a->y_at.row, rows, a->v_size, QUERIES);
-        pair_scores(w->p_pairs, w->s, rows, n);
-        multiply_pairs(w->dv, w->p_pairs, w->dy_rows, rows, n, w->v_size);
+        pair_scores(w, w->s, rows, n);
+        multiply_pairs(w, w->dv, w->dy_rows, rows, n, w->v_size);
     }
     if (a->dk) {
         pack_along(w->q_rows, q, a->q_at.row, rows, a->size, QUERIES);
-        pair_scores(w->p_pairs, w->dp, rows, n);
-        multiply_pairs(w->dk, w->p_pairs, w->q_rows, rows, n, w->size);
+        pair_scores(w, w->dp, rows, n);
+        multiply_pairs(w, w->dk, w->q_rows, rows, n, w->size);
     }
     if (a->dq) {
         round_scores(w->p, w->dp, rows, n);
-        multiply_along(w->dq + number * w->size, w->p, w->k_rows, rows, n, w->size);
+        multiply_along(w, w->dq + number * w->size, w->p, w->k_rows, rows, n, w->size);
     }
 }
 
@@ -389,7 +455,7 @@ static void begin_group(const half_work *w, int64_t b, int64_t kv, int64_t queri
     }
 }
 
-static void half_backward_keys(const half_work *w, int64_t b, int64_t kv, int64_t j)
+static void half_backward_keys(half_work *w, int64_t b, int64_t kv, int64_t j)
 {
     const tutti__attention *a = w->a;
     const int64_t n = min(KEYS, a->keys - j), group = a->heads / a->kv_heads;
@@ -417,13 +483,14 @@ static void half_backward_job(void *arg, int64_t number, int member)
 {
     const half_attention_jobs *t = arg;
     const tutti__attention *a = t->a;
-    const half_work w = work_of(t, member);
+    half_work w = work_of(t, member);
     const int64_t b = number / a->kv_heads, kv = number % a->kv_heads;
     const int64_t group = a->heads / a->kv_heads;
 
     begin_group(&w, b, kv, group * a->queries);
     for (int64_t j = 0; j < a->keys; j += KEYS)
         half_backward_keys(&w, b, kv, j);
+    end_work(&w);
     for (int64_t h = 0; a->dq && h < group; h++)
         round_rows((uint16_t *)(void *)a->dq + query_at(a, &a->q_at, b, kv, h * a->queries),
                    a->q_at.row, w.dq + h * a->queries * w.size, w.size, a->queries, a->size,
@@ -441,19 +508,40 @@ size_t tutti__half_attention_work(const tutti_ctx *cx, const tutti__attention *a
     return (size_t)(cx->threads * divide(&w, a, NULL)) * sizeof(float);
 }
 
-void tutti__half_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work)
+static void forward(const half_attention_jobs *t)
 {
+    const tutti__attention *a = t->a;
     const int64_t chunks = (a->queries + CHUNK - 1) / CHUNK;
 
-    tutti__parallel(cx, half_forward_job, &(half_attention_jobs){a, cx, work},
-                    a->batch * a->heads * chunks);
+    tutti__parallel(t->cx, half_forward_job, (void *)t, a->batch * a->heads * chunks);
+}
+
+static void backward(const half_attention_jobs *t)
+{
+    tutti__parallel(t->cx, half_backward_job, (void *)t, t->a->batch * t->a->kv_heads);
+}
+
+void tutti__half_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work)
+{
+    forward(&(half_attention_jobs){.a = a, .cx = cx, .work = work});
 }
 
 void tutti__half_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work)
 {
-    tutti__parallel(cx, half_backward_job, &(half_attention_jobs){a, cx, work},
-                    a->batch * a->kv_heads);
+    backward(&(half_attention_jobs){.a = a, .cx = cx, .work = work});
 }
+
+#ifdef TUTTI__HAS_AMX
+void tutti__half_attention_forward_amx(tutti_ctx *cx, const tutti__attention *a, void *work)
+{
+    forward(&(half_attention_jobs){.a = a, .cx = cx, .work = work, .amx = true});
+}
+
+void tutti__half_attention_backward_amx(tutti_ctx *cx, const tutti__attention *a, void *work)
+{
+    backward(&(half_attention_jobs){.a = a, .cx = cx, .work = work, .amx = true});
+}
+#endif
 
 #else
 

@@ -114,6 +114,32 @@ static void pack_tiles(const half_block *q, const uint16_t *a, int64_t rows)
     }
 }
 
+#ifdef TUTTI__HAS_AMX
+/* Packs `rows` rows of a, where number k of row r is at a[r * a_row + k * a_k], to [row][pairs], with zeros from `inner` on. */
+AMX static void amx_pack(int32_t *to, const uint16_t *a, int64_t a_row, int64_t a_k, int64_t rows,
+                         int64_t inner, int64_t pairs)
+{
+    for (int64_t r = 0; r < rows; r += 16)
+        for (int64_t k = 0; k < 2 * pairs; k += 32) {
+            vec lanes[W];
+            const uint16_t *from = a + r * a_row + k * a_k;
+            const int64_t n = min(16, rows - r), left = inner - k;
+
+            if (a_k == 1) {
+                for (int i = 0; i < n; i++)
+                    lanes[i] = left > 0 ? along(from + i * a_row, min(32, left), false) : (vec){0};
+            } else {
+                for (int i = 0; i < 16; i++, from += 2 * a_k)
+                    lanes[i] = (vec)pairs_of(2 * i < left ? from : NULL,
+                                             2 * i + 1 < left ? from + a_k : NULL, n, false);
+                transpose(lanes);
+            }
+            for (int i = 0; i < n; i++)
+                *(vec *)(to + (r + i) * pairs + k / 2) = lanes[i];
+        }
+}
+#endif
+
 /* Packs `rows` rows of a if need be; returns a tile of it without b and c. *step_p: to the next tile, in numbers */
 static half_tile tile_of(const half_block *q, int64_t row, int64_t rows, int64_t *step_p)
 {
@@ -198,10 +224,7 @@ static void half_multiply(half_block *q, const half_tile *t, int64_t rows)
 {
 #ifdef TUTTI__HAS_AMX
     if (q->amx) {
-        if (q->begun != rows)
-            amx_begin(rows);
-        q->begun = rows;
-        amx_multiply(t, rows);
+        amx_multiply(t, rows, &q->begun);
         return;
     }
 #endif
@@ -277,8 +300,7 @@ static void half_job(void *arg, int64_t i, int member)
     q.sums = (float *)(q.packed + INNER / 2 * COLUMNS);
     multiply_half_block(&q);
 #ifdef TUTTI__HAS_AMX
-    if (q.begun)
-        amx_end();
+    amx_end(&q.begun);
 #endif
     if (q.streams)
         streamed();

@@ -7,23 +7,28 @@
 extern const tutti__runs TUTTI__OF_ISA(tutti__runs);
 extern const tutti__isa TUTTI__OF_ISA(tutti__isa);
 
-#define TABLE(text, half)                                                                          \
+/* What the two tables of AVX-512 have in common, then what they do not. */
+#define TABLE(text, ...)                                                                           \
     {                                                                                              \
-        .name = text, .multiply_half_work = tutti__multiply_half_work, .multiply_half = half,      \
-        .lanes = TUTTI__LANES, .runs = &TUTTI__OF_ISA(tutti__runs),                                \
+        .name = text, .lanes = TUTTI__LANES, .runs = &TUTTI__OF_ISA(tutti__runs),                  \
         .multiply_work = tutti__multiply_work, .multiply = tutti__multiply,                        \
-        .attention_work = tutti__attention_work, .attention_forward = tutti__attention_forward,    \
+        .multiply_half_work = tutti__multiply_half_work, .attention_work = tutti__attention_work,  \
+        .attention_forward = tutti__attention_forward,                                             \
         .attention_backward = tutti__attention_backward,                                           \
-        .half_attention_work = tutti__half_attention_work,                                         \
-        .half_attention_forward = tutti__half_attention_forward,                                   \
-        .half_attention_backward = tutti__half_attention_backward,                                 \
-        .winograd_work = tutti__winograd_work, .winograd_forward = tutti__winograd_forward,        \
-        .winograd_data = tutti__winograd_data, .winograd_weights = tutti__winograd_weights,        \
+        .half_attention_work = tutti__half_attention_work, .winograd_work = tutti__winograd_work,  \
+        .winograd_forward = tutti__winograd_forward, .winograd_data = tutti__winograd_data,        \
+        .winograd_weights = tutti__winograd_weights, __VA_ARGS__                                   \
     }
 
-const tutti__isa TUTTI__OF_ISA(tutti__isa) = TABLE(TEXT(TUTTI__ISA), tutti__multiply_half);
+const tutti__isa TUTTI__OF_ISA(tutti__isa) =
+    TABLE(TEXT(TUTTI__ISA), .multiply_half = tutti__multiply_half,
+          .half_attention_forward = tutti__half_attention_forward,
+          .half_attention_backward = tutti__half_attention_backward);
 
-#if defined TUTTI__HAS_AMX && TUTTI__LANES == 16
+#if W == 16 && defined TUTTI__HAS_AMX
 extern const tutti__isa tutti__isa_avx512_amx;
-const tutti__isa tutti__isa_avx512_amx = TABLE("avx512_amx", tutti__multiply_half_amx);
+const tutti__isa tutti__isa_avx512_amx =
+    TABLE("avx512_amx", .multiply_half = tutti__multiply_half_amx,
+          .half_attention_forward = tutti__half_attention_forward_amx,
+          .half_attention_backward = tutti__half_attention_backward_amx);
 #endif

@@ -141,13 +141,17 @@ size_t tutti__multiply_work(const tutti_ctx *cx, const tutti__product *p);
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work);
 size_t tutti__multiply_half_work(const tutti_ctx *cx);
 bool tutti__multiply_half(tutti_ctx *cx, const tutti__half_product *p, void *work);
-bool tutti__multiply_half_amx(tutti_ctx *cx, const tutti__half_product *p, void *work); /* avx512 only */
 size_t tutti__attention_work(const tutti_ctx *cx, const tutti__attention *a);
 void tutti__attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
 void tutti__attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
 size_t tutti__half_attention_work(const tutti_ctx *cx, const tutti__attention *a);
 void tutti__half_attention_forward(tutti_ctx *cx, const tutti__attention *a, void *work);
 void tutti__half_attention_backward(tutti_ctx *cx, const tutti__attention *a, void *work);
+#if W == 16 && defined TUTTI__HAS_AMX /* of the table avx512_amx */
+bool tutti__multiply_half_amx(tutti_ctx *cx, const tutti__half_product *p, void *work);
+void tutti__half_attention_forward_amx(tutti_ctx *cx, const tutti__attention *a, void *work);
+void tutti__half_attention_backward_amx(tutti_ctx *cx, const tutti__attention *a, void *work);
+#endif
 size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction);
 void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
