@@ -333,7 +333,7 @@ static int share_nothing(void **state)
 {
     (void)state;
     stage = 0;
-    copied = false;
+    copied = loses = false;
     return 0;
 }
 
@@ -441,6 +441,24 @@ static void kill_one(elastic_job *of, void *arg)
         }
 }
 
+/* The last steps are done, and a share of their state is lost: the others, who are at the end of their programs, cannot go back, and
+ * are replaced. */
+static void shares_are_lost_at_the_end(void **state)
+{
+    const int n = copied ? 2 : 1;
+
+    (void)state;
+    for (int survivors = 1; survivors <= 2; survivors++) {
+        model_plan *plan = model_plan_new();
+
+        for (int i = 0; i < n; i++)
+            plan->deaths[i] = (model_death){MODEL_END, copied ? i : -1, SIGKILL, STEPS, 0};
+        loses = true;
+        run("lost at the end", plan, n + survivors, n);
+    }
+    loses = false;
+}
+
 /* At some time: in the middle of an update too, which some ranks have begun, and others not. */
 static void one_dies_at_any_time(void **state)
 {
@@ -522,6 +540,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nobody_dies, share_1, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_with_its_share, share_1, share_nothing),
         cmocka_unit_test_setup_teardown(shares_are_handed_over, share_1, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_lost_at_the_end, share_1, share_nothing),
         cmocka_unit_test_setup_teardown(nobody_dies, share_2, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_with_its_share, share_2, share_nothing),
         cmocka_unit_test_setup_teardown(shares_are_handed_over, share_2, share_nothing),
@@ -532,6 +551,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_is_unaware, copy_1, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_at_any_time, copy_1, share_nothing),
         cmocka_unit_test_setup_teardown(shares_are_handed_over, copy_1, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_lost_at_the_end, copy_1, share_nothing),
         cmocka_unit_test_setup_teardown(nobody_dies, copy_2, share_nothing),
         cmocka_unit_test_setup_teardown(finished_in_vain, copy_2, share_nothing),
         cmocka_unit_test_setup_teardown(one_in_each_place, copy_2, share_nothing),
@@ -539,7 +559,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_die_with_their_shares, copy_2, share_nothing),
         cmocka_unit_test_setup_teardown(one_is_unaware, copy_2, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_at_any_time, copy_2, share_nothing),
-        cmocka_unit_test_setup_teardown(shares_are_handed_over, copy_2, share_nothing)};
+        cmocka_unit_test_setup_teardown(shares_are_handed_over, copy_2, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_lost_at_the_end, copy_2, share_nothing)};
 
     at_gates =
         mmap(NULL, sizeof *at_gates, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
