@@ -121,7 +121,7 @@ static tutti_status bomb_finish(void *self, bool *again_p)
 enum { GATES = 2 };
 static const uint64_t gate_steps[GATES] = {4, 8};
 typedef struct gates {
-    _Atomic int closed[GATES], waiting[GATES], ended;
+    _Atomic int closed[GATES], waiting[GATES], ended, dying;
 } gates;
 static gates *at_gates;
 
@@ -149,6 +149,21 @@ static bool is_poor(const model_worker *w)
            atomic_exchange(&w->plan->failed, 1) == 0;
 }
 
+/* The two that die in the same place wait for each other: else the first one's death may end the group before the second comes. */
+static void await_other(const model_worker *w)
+{
+    const model_death *d = w->plan->deaths;
+    const bool one = w->place == d[0].worker, other = w->place == d[1].worker;
+
+    if (d[1].signal == 0 || d[0].place != MODEL_REDUCE || d[1].place != MODEL_REDUCE ||
+        d[0].step != d[1].step || d[0].step != tutti_elastic_step(w->e) ||
+        atomic_load(&d[!one].happened) || !(one || other))
+        return;
+    atomic_fetch_add(&at_gates->dying, 1);
+    while (atomic_load(&at_gates->dying) < 2)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
 static void train_steps(model_worker *w, network *net, tutti_optim *optim)
 {
     int shard;
@@ -163,6 +178,7 @@ static void train_steps(model_worker *w, network *net, tutti_optim *optim)
         }
         if (status != TUTTI_OK && tutti_elastic_recover(w->e, status))
             continue;
+        await_other(w);
         model_pass(w, MODEL_REDUCE);
         if (!tutti_elastic_finish(w->e))
             continue;
@@ -307,6 +323,7 @@ static void run_with(const char *what, model_plan *plan, int n, int killed,
 
     plan->steps = STEPS;
     atomic_store(&at_gates->ended, 0);
+    atomic_store(&at_gates->dying, 0);
     wrong = elastic_run(&job, &(elastic_job_opts){.n = n,
                                                   .shards = SHARDS,
                                                   .body = train,
