@@ -7,12 +7,12 @@ tutti_status tutti__group_expose(tutti_group *group, int window, const void *p, 
 {
     if (tutti__group_is_planned(group))
         return TUTTI_OK;
-    return tutti__p2p_expose(group->p2p, &(tutti__p2p_window){.tag = TUTTI__TAG_WINDOWS - window,
-                                                              .p = p,
-                                                              .bytes = bytes,
-                                                              .version = version,
-                                                              .timeout_ms = tutti__queue_timeout(
-                                                                  group->queue)});
+    return tutti__p2p_expose(
+        group->p2p, &(tutti__p2p_window){.tag = TUTTI__TAG_WINDOWS - window,
+                                         .p = p,
+                                         .bytes = bytes,
+                                         .version = version,
+                                         .timeout_ms = tutti__queue_timeout(group->queue)});
 }
 
 tutti_status tutti__group_read(tutti_group *group, int window, uint64_t version, int rank,

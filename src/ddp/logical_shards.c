@@ -158,8 +158,8 @@ static tutti_status new_reducer(tutti_ddp *ddp, tutti_reducer_parameter *paramet
 
 tutti_status tutti__ddp_shards_reserve(tutti_ddp *ddp, const void ***from_p)
 {
-    return tutti__ddp_move_reserved(
-        ddp, tutti__reducer_order(ddp->reducer) + ddp->shards->n_floats, from_p);
+    return tutti__ddp_move_reserved(ddp, tutti__reducer_order(ddp->reducer) + ddp->shards->n_floats,
+                                    from_p);
 }
 
 /* For checkpoints of the module. */

@@ -49,8 +49,8 @@ static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
     float *p = zero->root->flat_parameters;
 
     TUTTI_TRY(cx->device_ops->back(cx->device, p + begin, (kept.begin - begin) * sizeof *p, false));
-    TUTTI_TRY(cx->device_ops->back(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p,
-                                   false));
+    TUTTI_TRY(
+        cx->device_ops->back(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p, false));
     hold(zero, others_bytes(zero, b));
     return TUTTI_OK;
 }
@@ -563,8 +563,8 @@ static tutti_status fill_whole(tutti_zero *zero, const void *const *from)
     const struct tutti_root *root = zero->root;
     const tutti_ctx *cx = root->module->cx;
 
-    TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters,
-                                   root->n_flat * sizeof(float), true));
+    TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters, root->n_flat * sizeof(float),
+                                   true));
     for (size_t i = 0; i < root->parameters.n; i++) {
         const size_t bytes = (tutti__tensor_bytes(root->parameters.p[i]->tensor) + 63) / 64 * 64;
 
@@ -631,8 +631,8 @@ tutti_status tutti__zero_lay_out(tutti_ddp *ddp)
     tutti_zero *zero = ddp->zero;
     struct tutti_root *root = zero->root;
     const void **from = NULL;
-    tutti_status status = ddp->shards ? tutti__ddp_shards_reserve(ddp, &from)
-                                      : tutti__ddp_reserve_module(ddp, &from);
+    tutti_status status =
+        ddp->shards ? tutti__ddp_shards_reserve(ddp, &from) : tutti__ddp_reserve_module(ddp, &from);
 
     zero->all_at_once = !ddp->shards && tutti__ddp_may_skip(ddp);
     if (status == TUTTI_OK)

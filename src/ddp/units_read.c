@@ -99,7 +99,8 @@ tutti_status tutti__units_enter(tutti_zero *zero)
             tutti__units_part(zero, &zero->buckets[i]);
     zero->held = bytes;
     zero->most_held = bytes > zero->most_held ? bytes : zero->most_held;
-    return tutti__group_expose(zero->group, tutti__units_window(zero), zero->root->flat_parameters, bytes, 0);
+    return tutti__group_expose(zero->group, tutti__units_window(zero), zero->root->flat_parameters,
+                               bytes, 0);
 }
 
 tutti_status tutti__units_renew(tutti_zero *zero)
@@ -122,13 +123,13 @@ tutti_status tutti__units_gather(tutti_zero *zero)
         const size_t share = b->p ? tutti__zero_share(zero, b) : 0;
 
         if (share > 0)
-            TUTTI_TRY(tutti_all_gather(zero->group,
-                                       (tutti_const_buf){p + tutti__zero_own(zero, b), share,
-                                                         TUTTI_F32, tutti__zero_stream(zero)},
-                                       (tutti_buf){p + tutti__zero_begin(zero, b),
-                                                   share * size_of(zero), TUTTI_F32,
+            TUTTI_TRY(
+                tutti_all_gather(zero->group,
+                                 (tutti_const_buf){p + tutti__zero_own(zero, b), share, TUTTI_F32,
                                                    tutti__zero_stream(zero)},
-                                       NULL));
+                                 (tutti_buf){p + tutti__zero_begin(zero, b), share * size_of(zero),
+                                             TUTTI_F32, tutti__zero_stream(zero)},
+                                 NULL));
     }
     return TUTTI_OK;
 }

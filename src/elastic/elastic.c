@@ -397,11 +397,12 @@ void tutti_elastic_commit(tutti_elastic *e)
 /* The others begin again at an earlier step, and this worker's program is past its loop: a replacement is not. */
 static tutti_status fail_past(tutti_elastic *e, uint64_t step)
 {
-    (void)tutti__fail(TUTTI_ERR_PEER,
-                      "the state after step %llu was lost with workers that have died, and training "
-                      "continues at step %llu: this worker, whose program has ended its steps, "
-                      "makes room for another",
-                      (unsigned long long)step, (unsigned long long)e->step);
+    (void)tutti__fail(
+        TUTTI_ERR_PEER,
+        "the state after step %llu was lost with workers that have died, and training "
+        "continues at step %llu: this worker, whose program has ended its steps, "
+        "makes room for another",
+        (unsigned long long)step, (unsigned long long)e->step);
     return tutti__elastic_fail(e, TUTTI_ERR_PEER);
 }
 

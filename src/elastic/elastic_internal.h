@@ -67,7 +67,7 @@ struct tutti_elastic {
     uint64_t step;
     /* 1 + the step at which this worker, or one that it met, has come to tutti_elastic_end; 0: none has */
     int64_t ends_at;
-    bool over;   /* all ranks have reached it */
+    bool over; /* all ranks have reached it */
     bool left;
     bool regrouping, leaving; /* agreed: when the current step is over */
 

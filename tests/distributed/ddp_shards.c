@@ -343,9 +343,9 @@ static int each_rank_holds_its_share(tutti_group *group, void *arg)
             CHECK_0(run_step(&t, own, &w, step, &attempts));
             CHECK(test_resident(root->flat_gradients, whole) <=
                   whole * shares / size + 6 * page * tutti_ddp_get_stats(t.ddp).n_buckets);
-            CHECK(w.zero < 3 || test_resident(root->flat_parameters, whole) <=
-                                    whole * shares / size +
-                                        6 * page * tutti_ddp_get_stats(t.ddp).n_buckets);
+            CHECK(w.zero < 3 ||
+                  test_resident(root->flat_parameters, whole) <=
+                      whole * shares / size + 6 * page * tutti_ddp_get_stats(t.ddp).n_buckets);
         }
         CHECK_OK(tutti_ddp_begin_step(t.ddp));
         CHECK_0(shard_of(&t, &w, 2, tutti_group_rank(group), false));

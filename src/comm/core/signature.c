@@ -57,13 +57,13 @@ static bool is_internal(const tutti__signature *signature)
 
 void tutti__signature_text(const tutti__signature *signature, char *text, size_t capacity)
 {
-    int n = is_internal(signature)
-                ? snprintf(text, capacity, "%s",
-                           signature->tag <= TUTTI__TAG_WINDOWS ? "a read of another rank's memory"
-                                                                : "monitored_barrier")
-                : snprintf(text, capacity, "%s #%llu",
-                                                    tutti__op_name((tutti__op_kind)signature->op),
-                                                    (unsigned long long)signature->sequence);
+    int n =
+        is_internal(signature)
+            ? snprintf(text, capacity, "%s",
+                       signature->tag <= TUTTI__TAG_WINDOWS ? "a read of another rank's memory"
+                                                            : "monitored_barrier")
+            : snprintf(text, capacity, "%s #%llu", tutti__op_name((tutti__op_kind)signature->op),
+                       (unsigned long long)signature->sequence);
     size_t used = n < 0 || (size_t)n >= capacity ? capacity : (size_t)n;
     char *rest = text + used, origin[64];
     unsigned long long count = signature->count;

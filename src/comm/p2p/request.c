@@ -157,11 +157,8 @@ tutti_status tutti__p2p_expose(tutti__p2p *p2p, const tutti__p2p_window *window)
 void tutti__p2p_ask(tutti__p2p *p2p, int rank, int tag, uint64_t version, size_t offset,
                     size_t bytes)
 {
-    const tutti__frame head = {.kind = TUTTI__FRAME_GET,
-                               .tag = tag,
-                               .count = bytes,
-                               .id = offset,
-                               .receive = version};
+    const tutti__frame head = {
+        .kind = TUTTI__FRAME_GET, .tag = tag, .count = bytes, .id = offset, .receive = version};
 
     tutti__p2p_enter(p2p);
     if (!p2p->failed && !atomic_load(&p2p->comm->failed))
