@@ -27,7 +27,7 @@ tutti_status tutti__group_read(tutti_group *group, int window, uint64_t version,
 
     *work_p = NULL;
     if (tutti__group_is_planned(group)) {
-        tutti__engine_planned_message(group->engine, TUTTI__OP_RECV, bytes);
+        tutti__engine_planned_message(group->engine, TUTTI__OP_SEND, bytes);
         return TUTTI_OK;
     }
     TUTTI_TRY(tutti__submit_p2p(group->queue, group->p2p, &signature, to,
