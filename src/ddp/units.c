@@ -388,6 +388,7 @@ static tutti_status write(tutti_tensor *t, const void *src)
     TUTTI_TRY(tutti__units_discard(zero));
     if (has_all(zero))
         return tutti__copy_in(t->cx->stream, t->data, src, tutti__tensor_bytes(t));
+    tutti__units_conceal(zero);
     TUTTI_TRY(write_shares(zero, t, src));
     return tutti__zero_reads(zero) ? tutti__units_renew(zero) : TUTTI_OK;
 }
@@ -668,9 +669,8 @@ void tutti__units_free(tutti_zero *zero)
             (void)!tutti_work_wait(zero->buckets[i].gather);
     for (size_t i = 0; zero->reads && i < zero->n_noted; i++)
         (void)!tutti__units_await(zero, i);
+    tutti__units_conceal(zero);
     free(zero->reads);
-    if (zero->reads && zero->group) /* nobody reads it any more */
-        (void)!tutti__group_expose(zero->group, tutti__units_window(zero), NULL, 0, 0);
     if (root->reserved && zero->bucket_with)
         tutti__module_fail(
             root->module, TUTTI_ERR_STATE,

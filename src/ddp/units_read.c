@@ -77,6 +77,7 @@ void tutti__units_leave(tutti_zero *zero)
     if (!tutti__zero_reads(zero) || !zero->reads)
         return;
     (void)!tutti__units_settle(zero); /* fails with the group */
+    tutti__units_conceal(zero);
     free(zero->reads);
     zero->reads = NULL;
     zero->version = 0;
@@ -101,6 +102,12 @@ tutti_status tutti__units_enter(tutti_zero *zero)
     zero->most_held = bytes > zero->most_held ? bytes : zero->most_held;
     return tutti__group_expose(zero->group, tutti__units_window(zero), zero->root->flat_parameters,
                                bytes, 0);
+}
+
+void tutti__units_conceal(const tutti_zero *zero)
+{
+    if (tutti__zero_reads(zero) && zero->group && zero->reads)
+        (void)!tutti__group_expose(zero->group, tutti__units_window(zero), NULL, 0, zero->version);
 }
 
 tutti_status tutti__units_renew(tutti_zero *zero)

@@ -320,6 +320,7 @@ static tutti_status begin(void *self, const void *optim, double value)
     zero->updating = false;
     TUTTI_TRY(zero->copies ? tutti__zero_begin_copies(zero, optim)
                            : tutti__agree_on_optim(ddp->group, optim));
+    tutti__units_conceal(zero);
     zero->updating = ddp->shards != NULL;
     return TUTTI_OK;
 }

@@ -183,6 +183,8 @@ tutti_status tutti__units_await(tutti_zero *zero, size_t i);
 /* The group is left: memory for all parameters. It is entered: others may read. Nothing to do in other stages. */
 void tutti__units_leave(tutti_zero *zero);
 tutti_status tutti__units_enter(tutti_zero *zero);
+/* Nobody reads any more, and shares may be written. Nothing to do in other stages. */
+void tutti__units_conceal(const tutti_zero *zero);
 /* After an update of the shares: only they stay, and others may read them. */
 tutti_status tutti__units_renew(tutti_zero *zero);
 /* Collective: all parameters on every rank. */

@@ -51,6 +51,8 @@ static int versions_are_awaited(tutti_group *group, void *arg)
         for (size_t k = 0; k < TUTTI__COUNT_OF(lengths); k++)
             CHECK_0(read_all(group, version, MUCH - lengths[k], lengths[k], to));
         CHECK_OK(tutti_barrier(group, NULL)); /* now it may be written */
+        for (int w = 0; w < WINDOWS; w++)
+            CHECK_OK(tutti__group_expose(group, w, NULL, 0, version));
     }
     free(mine);
     free(to);
@@ -84,6 +86,7 @@ static int owners_need_not_call(tutti_group *group, void *arg)
             CHECK_OK(tutti_store_set(group->boot.store, "all have read", "", 0));
     }
     CHECK_OK(tutti_barrier(group, NULL));
+    CHECK_OK(tutti__group_expose(group, 0, NULL, 0, 0));
     free(bytes);
     return 0;
 }
@@ -127,9 +130,9 @@ static int deaths_end_reads(tutti_group *group, void *arg)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(run_all, versions_are_awaited),      TEST(run_over_tcp, versions_are_awaited),
-        TEST(run_all, owners_need_not_call),      TEST(run_over_tcp, owners_need_not_call),
-        TEST(run_two, more_than_there_is),        TEST(run_two, deaths_end_reads),
+        TEST(run_all, versions_are_awaited), TEST(run_over_tcp, versions_are_awaited),
+        TEST(run_all, owners_need_not_call), TEST(run_over_tcp, owners_need_not_call),
+        TEST(run_two, more_than_there_is),   TEST(run_two, deaths_end_reads),
         TEST(run_over_tcp, deaths_end_reads)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
