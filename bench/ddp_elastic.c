@@ -3,7 +3,7 @@
  *
  *     tutti run -n WORKERS bench_ddp_elastic FOLDER SHARDS [SHARD_MS [ZERO]]
  *
- * Trains linear(64 -> 256) ReLU linear(256 -> 10) by SGD, or with ZERO (1, 2) by AdamW and clipping, in shares that have copies; a shard is 32
+ * Trains linear(64 -> 256) ReLU linear(256 -> 10) by SGD, or with ZERO (1, 2, 3) by AdamW and clipping, in shares that have copies; a shard is 32
  * samples, drawn from (step, shard), and SHARD_MS (5) of waiting in place of a larger model's arithmetic. Runs until the step in the file FOLDER/end, which may be created later. Lines of
  * FOLDER/log: "SECONDS PROCESS STEP" for each commit, and in the end "digest PROCESS DIGEST". */
 #include "base/base.h"
@@ -182,6 +182,8 @@ int main(int argc, char **argv)
     open_trainer(&t, atoi(argv[2]), argc > 4 ? atoi(argv[4]) : 0);
     train(&t, argc > 3 ? atol(argv[3]) : 5);
     tutti_module_digest(&t.module, digest);
+    if (tutti_elastic_group(t.e)) /* with ZERO 3 others may still read from this worker */
+        TUTTI_MUST(tutti_barrier(tutti_elastic_group(t.e), NULL));
     say("digest %ld %s\n", (long)getpid(), digest);
     tutti_elastic_free(t.e);
     tutti_optim_free(t.optim);

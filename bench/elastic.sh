@@ -7,12 +7,12 @@
 # calm: MiniResNet on 2 workers, --shards 2 compared with plain DDP. late: one of 2 workers runs a third of the time (stopped 20 ms of 30),
 # --shards 8 compared with plain DDP with 4 batches accumulated. killed: 3 workers, of which one at a time is killed and
 # replaced (bench_ddp_elastic), compared with the same kills of torchft's workers on the CPU with Gloo (peer/torchft_recovery.py), if
-# PYTHON can import torchft. shares: the same kills of ours under ZeRO, each share with a copy (ZEROS="1 2"); it fails if a share was lost,
+# PYTHON can import torchft. shares: the same kills of ours under ZeRO, each share with a copy (ZEROS="1 2 3"); it fails if a share was lost,
 # or the weights are not those of an undisturbed job. Figures are medians. Next step: from the kill to the commit of the first step that began after it;
 # pause: the longest time without a commit of a survivor, from the kill to the replacement's first commit.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ONLY=${ONLY:-.} ROUNDS=${ROUNDS:-3} STEPS=${STEPS:-16} KILLS=${KILLS:-10} PEER_KILLS=${PEER_KILLS:-3}
-ZEROS=${ZEROS:-1 2} zero=0
+ZEROS=${ZEROS:-1 2 3} zero=0
 HEARTBEAT_MS=${HEARTBEAT_MS:-1000} BATCH=${BATCH:-32} LATE_BATCH=${LATE_BATCH:-8} WORKERS=3 SHARD_MS=5
 build=$(dirname "$TUTTI")
 job=""

@@ -30,7 +30,7 @@ row() { # MODEL LAW RANKS FLAGS...: rows of one model and LAW, which names what 
 echo '| model | law | ranks | layout | parameter_digest | as the first of its law |'
 echo '|---|---|---|---|---|---|'
 for model in ${*:-gpt2 resnet18}; do
-    for zero in 0 1 2; do # 3 is refused with shards
+    for zero in 0 1 2 3; do
         for ranks in 1 2 3 4; do
             row "$model" "4 shards" $ranks --shards 4 --zero $zero
         done

@@ -182,7 +182,9 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     is for all ranks, with the same values. There is no tutti_module_flat and no tutti_ema. After tutti_ddp_free the module cannot compute.
  * With logical shards (opts.shards) stage 1 reduces gradients in full, as without ZeRO, and of the above only tutti_optim_step
  * changes. Stage 2: after tutti_ddp_finish_step the above holds; a scaler needs tutti_group_peers; the sums of a rank's shards take 8 bytes a
- * parameter (wire_bits 32: 4) while it computes more than one. Stage 3 is UNSUPPORTED. In elastic training a death
+ * parameter (wire_bits 32: 4) while it computes more than one. Stage 3: instead of gathers each rank reads a bucket's shares from the others, which
+ * need not call anything, so ranks may run different operations, and tutti_tensor_read works on any; all ranks have all parameters until a
+ * group's first update, and a rank must not free DDP or leave the group while others read. In elastic training a death
  * then loses a share of the state, and all return to the start or a checkpoint, unless opts.shard_copies is 2: each rank also has the
  * share of the rank before it, 2 / size of the state (and of gradients), and only two neighbours that die together lose a share. Then a module has one
  * optimizer; tutti_optim_step is OK, and the step is to be committed, even if the group dies while parameters are gathered, so nothing

@@ -119,7 +119,8 @@ TUTTI_API int tutti_elastic_shard(tutti_elastic *e);
  * those of ZeRO (ddp.h; pass their failures to recover, and do not commit). False: go back to begin. */
 TUTTI_API bool tutti_elastic_finish(tutti_elastic *e);
 TUTTI_API void tutti_elastic_commit(tutti_elastic *e);
-/* At the end of the program: waits until the others are there too. OK also if this worker was told to leave the job, which
+/* At the end of the program: waits until the others are there too. PEER if they had to go back to an earlier step, because the state was
+ * lost with workers that died: a replacement of this worker goes with them. OK also if this worker was told to leave the job, which
  * continues without it (tutti_elastic_left). Else the first failure; under `tutti run` ARG if ranks disagree, so that their exit
  * code (2) ends the job. What follows, such as writing the results, belongs to rank 0: killed before it has ended, it is replaced, and
  * the replacement continues from the newest checkpoint; other ranks are not. A non-zero exit code of any rank is the job's. */

@@ -78,6 +78,15 @@ _Atomic uint64_t *tutti__group_atomic(tutti_group *group, int rank);
 typedef struct tutti__compare_and_swap tutti__compare_and_swap;
 tutti_status tutti__group_compare_and_swap(tutti_group *group, tutti__compare_and_swap *exchanges,
                                            int n);
+/* Memory of this rank that others may read while it computes: window 0, 1, ..., the same number on all ranks. It must stay, with what is
+ * in it, until all that read this version have done so; those that want a later one wait until it is exposed. p NULL: no more, and
+ * nobody reads. MEMORY. */
+tutti_status tutti__group_expose(tutti_group *group, int window, const void *p, size_t bytes,
+                                 uint64_t version);
+/* Reads bytes of another rank's window into host memory, asynchronously; in a planned group *work_p is NULL. One thread at a time
+ * reads from a window. */
+tutti_status tutti__group_read(tutti_group *group, int window, uint64_t version, int rank,
+                               size_t offset, void *to, size_t bytes, tutti_work **work_p);
 /* Bytes that this rank has contributed to the group's collectives so far; call it only while running an operation. */
 uint64_t tutti__group_bytes(const tutti_group *group);
 /* How long one of the group's collectives may take, in which peers wait for this rank. */

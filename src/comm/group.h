@@ -9,7 +9,7 @@
  *     group_agree.c      one status for all ranks
  *     group_memory.c     memory that collectives access directly;  pool.c: in pieces
  *     coalesce.c         recorded operations, run as one
- *     send_recv.c        between two ranks;  atomics.c: an integer a rank
+ *     send_recv.c        between two ranks;  atomics.c: an integer a rank;  windows.c: memory that others read
  *     call.c             any of these calls, by a structure;  functions of the program
  *     group_refuse.c     what others are told if a group cannot be made
  *     group_join.c       set-up, from the first address to the first barrier

@@ -156,6 +156,11 @@ tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order)
     return move_module(ddp, order, NULL);
 }
 
+tutti_status tutti__ddp_move_reserved(tutti_ddp *ddp, const size_t *order, const void ***from_p)
+{
+    return move_module(ddp, order, from_p);
+}
+
 tutti_status tutti__ddp_reserve_module(tutti_ddp *ddp, const void ***from_p)
 {
     size_t *order = tutti__alloc(ddp->n * sizeof *order);

@@ -134,6 +134,8 @@ tutti_status tutti__ddp_check_replicas_now(tutti_ddp *ddp);
 /* Moves the module's parameters into the given order and its gradients into the reducer's block, which begins with the first of
  * them; gradients accumulated while paused are moved along. */
 tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order);
+/* Likewise into reserved memory, with that order. */
+tutti_status tutti__ddp_move_reserved(tutti_ddp *ddp, const size_t *order, const void ***from_p);
 /* The same for ZeRO-3, whose parameters get reserved memory. Before that makes the reducer, without a backward: the last parameter made is
  * taken to be ready first. Collective. from_p: as tutti__flat_reserve. */
 tutti_status tutti__ddp_reserve_module(tutti_ddp *ddp, const void ***from_p);
@@ -145,6 +147,8 @@ tutti_status tutti__ddp_check_shards(const tutti_ddp *ddp, const tutti_ddp_opts 
 /* Makes the reducer, without a group, and memory for buffers. */
 tutti_status tutti__ddp_shards_new(tutti_ddp *ddp);
 void tutti__ddp_shards_free(tutti_ddp *ddp);
+/* With ZeRO-3: the module into reserved memory. */
+tutti_status tutti__ddp_shards_reserve(tutti_ddp *ddp, const void ***from_p);
 /* At the beginning of a training step; in its backward, unless paused; to bring the shard's buffers; at its end. */
 tutti_status tutti__ddp_shard_step(tutti_ddp *ddp);
 void tutti__ddp_shard_backward(tutti_ddp *ddp);
@@ -178,6 +182,8 @@ tutti_status tutti__zero_begin_step(const tutti_ddp *ddp);
 tutti_status tutti__zero_gather(const tutti_ddp *ddp);
 /* Changes to another group, or NULL. Sharded state that was not gathered is dropped, unless it is kept; true if any was dropped. */
 bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group);
+/* Then, in a group: what can fail of that. */
+tutti_status tutti__zero_enter(const tutti_ddp *ddp);
 /* With copies: from now on shares are kept from group to group, and tutti__zero_recover is called in each. */
 void tutti__zero_keep(const tutti_ddp *ddp);
 /* A step has begun in this group, and the update that follows it has changed nothing, because the group died before. */

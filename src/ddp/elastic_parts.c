@@ -229,6 +229,10 @@ tutti_status tutti_elastic_keep_ema(tutti_elastic *e, tutti_ema *ema)
 {
     TUTTI_TRY(TUTTI__NOT_NULL(e));
     TUTTI_TRY(TUTTI__NOT_NULL(ema));
+    if (ema->module->root->reserved)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "elastic_keep_ema: with zero 3 no rank has all parameters to average; "
+                           "use zero 2, or no average");
     return tutti_elastic_keep(
         e, &(tutti_elastic_part){.name = "ema", .state = ema_state, .self = ema});
 }

@@ -151,7 +151,15 @@ static tutti_status new_reducer(tutti_ddp *ddp, tutti_reducer_parameter *paramet
                                       NULL, ddp->opts.zero >= 2, false));
     if (ddp->opts.zero >= 2)
         tutti__reducer_set_in_flight(ddp->reducer, TUTTI__ZERO_IN_FLIGHT);
+    if (ddp->opts.zero == 3) /* later: tutti__ddp_shards_reserve */
+        return TUTTI_OK;
     return tutti__ddp_move_module(ddp, tutti__reducer_order(ddp->reducer) + s->n_floats);
+}
+
+tutti_status tutti__ddp_shards_reserve(tutti_ddp *ddp, const void ***from_p)
+{
+    return tutti__ddp_move_reserved(ddp, tutti__reducer_order(ddp->reducer) + ddp->shards->n_floats,
+                                    from_p);
 }
 
 /* For checkpoints of the module. */
@@ -497,5 +505,5 @@ tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
     if (status != TUTTI_OK)
         ddp->group = NULL;
     (void)tutti__zero_regroup(ddp, ddp->group);
-    return status;
+    return status == TUTTI_OK ? tutti__zero_enter(ddp) : status;
 }

@@ -213,7 +213,7 @@ static tutti_status copy_from_rank_0(tutti_ddp *ddp, tutti_work **works)
 {
     if (tutti_group_size(ddp->group) == 1)
         return TUTTI_OK;
-    if (!tutti__zero_has_parameters(ddp))
+    if (!tutti__zero_has_parameters(ddp) || ddp->shards) /* else shares, which have been copied */
         TUTTI_TRY(copy_parameters(ddp, works));
     if (ddp->shards)
         return copy_buffers(ddp);
@@ -254,7 +254,7 @@ static tutti_status take(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_work 
     tutti_flat flat;
 
     TUTTI_TRY(take_roles(ddp, opts));
-    if (ddp->opts.zero < 3 || ddp->opts.shards > 0)
+    if (ddp->opts.zero < 3)
         TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
     TUTTI_TRY(tutti__zero_check(ddp));
     if (ddp->opts.shards > 0)

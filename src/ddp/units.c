@@ -32,23 +32,35 @@ static void hold(tutti_zero *zero, size_t bytes)
     zero->most_held = zero->held > zero->most_held ? zero->held : zero->most_held;
 }
 
-/* Bytes of the parameters of other ranks' shares. */
+/* Bytes of the parameters that only other ranks keep. */
 static size_t others_bytes(const tutti_zero *zero, const tutti__zero_bucket *b)
 {
-    return tutti__zero_share(zero, b) * (size_t)(zero->sharding.peers.size - 1) * sizeof(float);
+    const tutti__zero_kept kept = tutti__zero_kept_of(zero, b);
+
+    return (kept.begin - tutti__zero_begin(zero, b) + kept.tail - kept.end) * sizeof(float);
 }
 
-/* For all but this rank's share and the tail, which an all_gather overwrites. */
+/* For all but what is kept, which a gather overwrites. */
 static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
-    const size_t begin = tutti__zero_begin(zero, b), own = tutti__zero_own(zero, b);
-    const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
+    const size_t begin = tutti__zero_begin(zero, b);
+    const tutti__zero_kept kept = tutti__zero_kept_of(zero, b);
     float *p = zero->root->flat_parameters;
 
-    TUTTI_TRY(cx->device_ops->back(cx->device, p + begin, (own - begin) * sizeof *p, false));
-    TUTTI_TRY(cx->device_ops->back(cx->device, p + end, (tail - end) * sizeof *p, false));
+    TUTTI_TRY(cx->device_ops->back(cx->device, p + begin, (kept.begin - begin) * sizeof *p, false));
+    TUTTI_TRY(
+        cx->device_ops->back(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p, false));
     hold(zero, others_bytes(zero, b));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__units_back(tutti_zero *zero, size_t i)
+{
+    TUTTI_TRY(back(zero, &zero->buckets[i]));
+    zero->buckets[i].state = TUTTI__PRESENT;
+    zero->buckets[i].as = TUTTI_F32;
+    zero->present++;
     return TUTTI_OK;
 }
 
@@ -56,20 +68,33 @@ static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
 static void give_back(tutti_zero *zero, tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
-    const size_t begin = tutti__zero_begin(zero, b), own = tutti__zero_own(zero, b);
-    const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
+    const size_t begin = tutti__zero_begin(zero, b);
+    const tutti__zero_kept kept = tutti__zero_kept_of(zero, b);
     float *p = zero->root->flat_parameters;
 
-    cx->device_ops->give_back(cx->device, p + begin, (own - begin) * sizeof *p);
-    cx->device_ops->give_back(cx->device, p + end, (tail - end) * sizeof *p);
+    cx->device_ops->give_back(cx->device, p + begin, (kept.begin - begin) * sizeof *p);
+    cx->device_ops->give_back(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p);
     zero->held -= others_bytes(zero, b);
     b->state = TUTTI__ABSENT;
 }
 
 /* ---- Gathering -------------------------------------------------------------------------------------------------- */
 
+static tutti_status begin_read(tutti_zero *zero, size_t i)
+{
+    tutti__zero_bucket *b = &zero->buckets[i];
+    tutti_status status;
+
+    TUTTI_TRY(back(zero, b));
+    b->as = TUTTI_F32;
+    status = tutti__units_read(zero, i);
+    if (status != TUTTI_OK)
+        give_back(zero, b);
+    return status;
+}
+
 /* Ranks compare the label, so that one that gathers another bucket is noticed. In 16 bits only one at a time. */
-static tutti_status begin_gather(tutti_zero *zero, size_t i, tutti_dtype as)
+static tutti_status begin_all_gather(tutti_zero *zero, size_t i, tutti_dtype as)
 {
     tutti__zero_bucket *b = &zero->buckets[i];
     tutti_const_buf from;
@@ -91,10 +116,16 @@ static tutti_status begin_gather(tutti_zero *zero, size_t i, tutti_dtype as)
                        ++zero->gathers);
     status = tutti_all_gather(zero->group, from, to, &b->gather);
     tutti__group_label(zero->group, 0, 0, 0);
-    if (status != TUTTI_OK) {
+    if (status != TUTTI_OK)
         give_back(zero, b);
-        return status;
-    }
+    return status;
+}
+
+static tutti_status begin_gather(tutti_zero *zero, size_t i, tutti_dtype as)
+{
+    tutti__zero_bucket *b = &zero->buckets[i];
+
+    TUTTI_TRY(tutti__zero_reads(zero) ? begin_read(zero, i) : begin_all_gather(zero, i, as));
     b->state = TUTTI__COMING;
     zero->coming++;
     zero->gathered_bytes += others_bytes(zero, b) / sizeof(float) * tutti_dtype_size(b->as);
@@ -109,7 +140,7 @@ static tutti_status end_gather(tutti_zero *zero, size_t i)
 
     b->gather = NULL;
     zero->coming--;
-    status = tutti_work_wait(work);
+    status = tutti__zero_reads(zero) ? tutti__units_await(zero, i) : tutti_work_wait(work);
     if (status == TUTTI_OK && b->as != TUTTI_F32)
         status = tutti__units_widen(zero, b);
     if (status != TUTTI_OK) {
@@ -165,11 +196,17 @@ tutti_status tutti__units_drop(tutti_zero *zero)
     return status;
 }
 
+/* While a group is formed a rank has all parameters, and may be the only one that has them. */
+static bool has_all(const tutti_zero *zero)
+{
+    return tutti__zero_reads(zero) && zero->version == 0;
+}
+
 tutti_status tutti__units_discard(tutti_zero *zero)
 {
     free(zero->whole);
     zero->whole = NULL;
-    return tutti__units_drop(zero);
+    return has_all(zero) ? TUTTI_OK : tutti__units_drop(zero);
 }
 
 /* ---- The order of the last step ----------------------------------------------------------------------------------- */
@@ -291,10 +328,26 @@ static tutti_status need(tutti_tensor *t, bool first, tutti_dtype as)
 
 /* ---- Reading and writing by a program ------------------------------------------------------------------------------ */
 
+/* With logical shards any rank can, alone. */
+static tutti_status read_in_place(tutti_zero *zero, const tutti_tensor *t, void *dst)
+{
+    const size_t i = zero->bucket_with[t->parameter->index];
+
+    if (zero->buckets[i].state == TUTTI__ABSENT) {
+        make_room(zero, KEPT - 1);
+        TUTTI_TRY(begin_gather(zero, i, TUTTI_F32));
+    }
+    if (zero->buckets[i].state == TUTTI__COMING)
+        TUTTI_TRY(end_gather(zero, i));
+    return tutti__read(tutti__zero_stream(zero), dst, t->data, tutti__tensor_bytes(t));
+}
+
 static tutti_status read(const tutti_tensor *t, void *dst)
 {
-    const tutti_zero *zero = zero_of(t);
+    tutti_zero *zero = zero_of(t);
 
+    if (!zero->whole && tutti__zero_reads(zero))
+        return read_in_place(zero, t, dst);
     if (!zero->whole)
         return tutti__fail(TUTTI_ERR_STATE,
                            "\"%s\": each rank has a share of it (zero 3), and it is not gathered "
@@ -305,19 +358,16 @@ static tutti_status read(const tutti_tensor *t, void *dst)
     return TUTTI_OK;
 }
 
-/* This rank's share: every rank writes the same. */
-static tutti_status write(tutti_tensor *t, const void *src)
+static tutti_status write_shares(tutti_zero *zero, tutti_tensor *t, const void *src)
 {
     tutti_stream *stream = t->cx->stream;
-    tutti_zero *zero = zero_of(t);
     const tutti__zero_bucket *b = &zero->buckets[zero->bucket_with[t->parameter->index]];
+    const tutti__zero_kept kept = tutti__zero_kept_of(zero, b);
     const size_t begin = zero->root->offsets[t->parameter->index];
     const size_t end = begin + (size_t)tutti_shape_count(t->shape);
-    const size_t parts[2][2] = {
-        {tutti__zero_own(zero, b), tutti__zero_own(zero, b) + tutti__zero_share(zero, b)},
-        {tail_begin(zero, b), tutti__zero_begin(zero, b) + b->count}};
+    const size_t parts[2][2] = {{kept.begin, kept.end},
+                                {kept.tail, tutti__zero_begin(zero, b) + b->count}};
 
-    TUTTI_TRY(tutti__units_discard(zero));
     for (int k = 0; k < 2; k++) {
         const size_t low = begin > parts[k][0] ? begin : parts[k][0];
         const size_t high = end < parts[k][1] ? end : parts[k][1];
@@ -328,6 +378,19 @@ static tutti_status write(tutti_tensor *t, const void *src)
                                      (high - low) * sizeof(float)));
     }
     return TUTTI_OK;
+}
+
+/* Else this rank's share: every rank writes the same. */
+static tutti_status write(tutti_tensor *t, const void *src)
+{
+    tutti_zero *zero = zero_of(t);
+
+    TUTTI_TRY(tutti__units_discard(zero));
+    if (has_all(zero))
+        return tutti__copy_in(t->cx->stream, t->data, src, tutti__tensor_bytes(t));
+    tutti__units_conceal(zero);
+    TUTTI_TRY(write_shares(zero, t, src));
+    return tutti__zero_reads(zero) ? tutti__units_renew(zero) : TUTTI_OK;
 }
 
 /* Parameters [begin,end) of flat memory, which every rank has whole. */
@@ -426,7 +489,7 @@ static tutti_status note_frozen(tutti_zero *zero)
     for (size_t k = 0; k <= ddp->n; k++) {
         const size_t i = k < ddp->n ? root->placement[k] : SIZE_MAX;
         const bool frozen = k < ddp->n && ddp->roles[i] == TUTTI__FROZEN;
-        const bool is_vector = frozen && ddp->parameters[i]->shape.n < 2;
+        const bool is_vector = frozen && !ddp->shards && ddp->parameters[i]->shape.n < 2;
         const size_t next = k + 1 < ddp->n ? root->offsets[root->placement[k + 1]] : root->n_flat;
 
         if (end > begin &&
@@ -444,29 +507,6 @@ static tutti_status note_frozen(tutti_zero *zero)
         vectors = is_vector;
     }
     return TUTTI_OK;
-}
-
-/* In flat memory: the buckets of the reducer but sparse ones, and those of frozen parameters. */
-static tutti_status note_buckets(tutti_zero *zero)
-{
-    const tutti_ddp *ddp = zero->ddp;
-    const struct tutti_root *root = zero->root;
-
-    for (size_t b = 0; b < tutti_reducer_n_buckets(ddp->reducer); b++) {
-        const tutti_bucket_info info = tutti_reducer_bucket(ddp->reducer, b);
-        const size_t first = tutti_reducer_at(ddp->reducer, info.first);
-        const size_t last = tutti_reducer_at(ddp->reducer, info.first + info.n - 1);
-        const size_t begin = root->offsets[first];
-        const size_t end = root->offsets[last] +
-                           ((size_t)tutti_shape_count(ddp->parameters[last]->shape) + 15) / 16 * 16;
-
-        if (ddp->parameters[first]->parameter->touched)
-            TUTTI_TRY(tutti__zero_note(zero, b, NULL, 0));
-        else
-            TUTTI_TRY(tutti__zero_note(zero, b, root->flat_gradients + begin, end - begin));
-        zero->buckets[b].vectors = ddp->parameters[first]->shape.n < 2;
-    }
-    return note_frozen(zero);
 }
 
 static tutti_status assign_buckets(tutti_zero *zero)
@@ -489,17 +529,16 @@ static tutti_status assign_buckets(tutti_zero *zero)
     return TUTTI_OK;
 }
 
-/* What is given back together may have large pages. */
-static void part(const tutti_zero *zero, const tutti__zero_bucket *b)
+void tutti__units_part(const tutti_zero *zero, const tutti__zero_bucket *b)
 {
     const tutti_ctx *cx = zero->root->module->cx;
-    const size_t begin = tutti__zero_begin(zero, b), own = tutti__zero_own(zero, b);
-    const size_t end = own + tutti__zero_share(zero, b), tail = tail_begin(zero, b);
+    const size_t begin = tutti__zero_begin(zero, b);
+    const tutti__zero_kept kept = tutti__zero_kept_of(zero, b);
     float *p = zero->root->flat_parameters;
 
-    cx->device_ops->together(cx->device, p + begin, (own - begin) * sizeof *p);
-    cx->device_ops->together(cx->device, p + own, (end - own) * sizeof *p);
-    cx->device_ops->together(cx->device, p + end, (tail - end) * sizeof *p);
+    cx->device_ops->together(cx->device, p + begin, (kept.begin - begin) * sizeof *p);
+    cx->device_ops->together(cx->device, p + kept.begin, (kept.end - kept.begin) * sizeof *p);
+    cx->device_ops->together(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p);
 }
 
 /* All of its memory for the first time, with zeros. */
@@ -511,12 +550,35 @@ static tutti_status back_all(tutti_zero *zero, const tutti__zero_bucket *b)
     const size_t share = tutti__zero_share(zero, b);
     float *p = zero->root->flat_parameters;
 
-    part(zero, b);
+    tutti__units_part(zero, b);
     TUTTI_TRY(back(zero, b));
     TUTTI_TRY(cx->device_ops->back(cx->device, p + own, share * sizeof *p, true));
     TUTTI_TRY(cx->device_ops->back(cx->device, p + tail, (end - tail) * sizeof *p, true));
     hold(zero, b->count * sizeof *p - others_bytes(zero, b));
     return cx->device_ops->zero(cx->stream, p + begin, b->count * sizeof *p);
+}
+
+/* With logical shards: all buckets are whole, until a group has formed and updated them. */
+static tutti_status fill_whole(tutti_zero *zero, const void *const *from)
+{
+    const struct tutti_root *root = zero->root;
+    const tutti_ctx *cx = root->module->cx;
+
+    TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters, root->n_flat * sizeof(float),
+                                   true));
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        const size_t bytes = (tutti__tensor_bytes(root->parameters.p[i]->tensor) + 63) / 64 * 64;
+
+        TUTTI_TRY(
+            cx->device_ops->zero(cx->stream, root->flat_parameters + root->offsets[i], bytes));
+        TUTTI_TRY(tutti__flat_bring(zero->root, i, from[i]));
+    }
+    for (size_t i = 0; i < zero->n_noted; i++) {
+        zero->buckets[i].state = zero->buckets[i].p ? TUTTI__PRESENT : TUTTI__ABSENT;
+        zero->present += zero->buckets[i].p != NULL;
+    }
+    hold(zero, root->n_flat * sizeof(float));
+    return zero->group ? tutti__units_enter(zero) : TUTTI_OK;
 }
 
 /* Copies the source's elements of parameter i, and moves or draws them before. */
@@ -570,15 +632,21 @@ tutti_status tutti__zero_lay_out(tutti_ddp *ddp)
     tutti_zero *zero = ddp->zero;
     struct tutti_root *root = zero->root;
     const void **from = NULL;
-    tutti_status status = tutti__ddp_reserve_module(ddp, &from);
+    tutti_status status =
+        ddp->shards ? tutti__ddp_shards_reserve(ddp, &from) : tutti__ddp_reserve_module(ddp, &from);
 
-    zero->all_at_once = tutti__ddp_may_skip(ddp);
+    zero->all_at_once = !ddp->shards && tutti__ddp_may_skip(ddp);
     if (status == TUTTI_OK)
-        status = note_buckets(zero);
+        status = tutti__zero_list(zero);
+    if (status == TUTTI_OK)
+        status = note_frozen(zero);
     if (status == TUTTI_OK)
         status = assign_buckets(zero);
-    status = tutti__group_agree(ddp->group, status);
-    if (status == TUTTI_OK) {
+    if (ddp->group)
+        status = tutti__group_agree(ddp->group, status);
+    if (status == TUTTI_OK && ddp->shards) {
+        status = fill_whole(zero, from);
+    } else if (status == TUTTI_OK) {
         status = fill(zero, from);
         if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
             tutti_group_abort(ddp->group, "%s", tutti_last_error()); /* the others wait in fill */
@@ -599,6 +667,10 @@ void tutti__units_free(tutti_zero *zero)
     for (size_t i = 0; i < zero->n_noted; i++)
         if (zero->buckets[i].gather)
             (void)!tutti_work_wait(zero->buckets[i].gather);
+    for (size_t i = 0; zero->reads && i < zero->n_noted; i++)
+        (void)!tutti__units_await(zero, i);
+    tutti__units_conceal(zero);
+    free(zero->reads);
     if (root->reserved && zero->bucket_with)
         tutti__module_fail(
             root->module, TUTTI_ERR_STATE,

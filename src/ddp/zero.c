@@ -192,26 +192,32 @@ static tutti_status make_room(tutti_zero *zero)
     return zero->ranges && zero->bucket_of && zero->works ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* With logical shards: the part of the reducer's buckets that is flat memory, which excludes buffers. */
+/* The part of the reducer's buckets that is flat memory, which excludes buffers, and sparse gradients. */
 tutti_status tutti__zero_list(tutti_zero *zero)
 {
     const tutti_ddp *ddp = zero->ddp;
     const struct tutti_root *root = zero->root;
 
+    if (zero->stage == 3 && zero->n_noted > 0) /* frozen parameters follow */
+        return TUTTI_OK;
     for (size_t b = 0; b < tutti_reducer_n_buckets(ddp->reducer); b++) {
         const tutti_bucket_info info = tutti_reducer_bucket(ddp->reducer, b);
         size_t begin = root->n_flat, end = 0;
+        bool vectors = zero->stage == 3 && !ddp->shards;
 
         for (size_t place = info.first; place < info.first + info.n; place++) {
             const size_t i = tutti_reducer_at(ddp->reducer, place);
 
-            if (i >= ddp->n)
+            if (i >= ddp->n || ddp->parameters[i]->parameter->touched)
                 continue;
+            vectors = vectors && ddp->parameters[i]->shape.n < 2;
             begin = root->offsets[i] < begin ? root->offsets[i] : begin;
-            end = root->offsets[i] + (size_t)tutti_shape_count(ddp->parameters[i]->shape);
+            end = root->offsets[i] +
+                  ((size_t)tutti_shape_count(ddp->parameters[i]->shape) + 15) / 16 * 16;
         }
         TUTTI_TRY(tutti__zero_note(zero, b, end > 0 ? root->flat_gradients + begin : NULL,
                                    end > 0 ? end - begin : 0));
+        zero->buckets[b].vectors = vectors;
     }
     return TUTTI_OK;
 }
@@ -240,7 +246,7 @@ tutti_status tutti__zero_begin_step(const tutti_ddp *ddp)
     if (zero->stage < 2)
         return TUTTI_OK;
     TUTTI_TRY(tutti__zero_list(zero));
-    for (size_t b = 0; b < zero->n_noted; b++)
+    for (size_t b = 0; b < tutti_reducer_n_buckets(ddp->reducer); b++)
         tutti__reducer_divide(ddp->reducer, b, zero->buckets[b].p, zero->buckets[b].count,
                               zero->copies);
     return TUTTI_OK;
@@ -285,6 +291,12 @@ static tutti_status drop(void *self)
     return tutti__units_drop(self);
 }
 
+static tutti_status finish_units(void *self)
+{
+    tutti__zero_updated(self);
+    return tutti__units_renew(self);
+}
+
 static tutti_status discard(void *self)
 {
     return tutti__units_discard(self);
@@ -308,6 +320,7 @@ static tutti_status begin(void *self, const void *optim, double value)
     zero->updating = false;
     TUTTI_TRY(zero->copies ? tutti__zero_begin_copies(zero, optim)
                            : tutti__agree_on_optim(ddp->group, optim));
+    tutti__units_conceal(zero);
     zero->updating = ddp->shards != NULL;
     return TUTTI_OK;
 }
@@ -376,11 +389,6 @@ tutti_status tutti__zero_check(const tutti_ddp *ddp)
 {
     if (ddp->opts.zero < 2)
         return TUTTI_OK;
-    if (ddp->opts.zero == 3 && ddp->opts.shards > 0)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "tutti_ddp_new: with zero 3 all ranks gather the same parameters at the "
-                           "same time, and with shards they compute different numbers of them; use "
-                           "zero 2, or shards 0");
     if (ddp->opts.shards > 0 && !tutti__on_host(tutti__ddp_stream(ddp)))
         return tutti__fail(
             TUTTI_ERR_UNSUPPORTED,
@@ -420,7 +428,9 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
                                       .finish = stage == 3 ? drop : finish,
                                       .discard = discard}};
     zero->copies = ddp->opts.shard_copies > 1;
-    if (zero->copies)
+    if (tutti__zero_reads(zero))
+        zero->sharding.finish = finish_units;
+    else if (zero->copies)
         zero->sharding.finish = tutti__zero_finish_copies;
     zero->shared = tutti__alloc((ddp->n + 1) * sizeof *zero->shared);
     if (!zero->shared)

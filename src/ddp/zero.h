@@ -2,6 +2,7 @@
  *
  *     zero.c        shares: of buckets when they are reduced, of flat memory for the optimizer; construction
  *     units.c       stage 3: parameters that are gathered before they are read; units_half.c: in 16 bits
+ *     units_read.c  with logical shards: each rank reads them from the others
  *     zero_state.c  optimizer state gathered, for checkpoints and for groups that change
  *     zero_copies.c and brought together from shares and their copies, after a group has died */
 #ifndef TUTTI_DDP_ZERO_H
@@ -86,6 +87,10 @@ struct tutti_zero {
     char *narrow;            /* room for a bucket that is gathered in 16 bits; NULL: not yet */
     size_t narrow_at;        /* there: behind this rank's share, in bytes */
     float *whole;            /* all parameters, gathered on this rank, in host memory; NULL */
+
+    /* ---- With logical shards (units_read.c) ---- */
+    uint64_t version;   /* of the shares, in this group; 0: every rank has all parameters */
+    tutti_work **reads; /* by bucket and rank, while in flight; NULL: in no group */
 };
 
 static inline size_t tutti__zero_share(const tutti_zero *zero, const tutti__zero_bucket *b)
@@ -100,7 +105,7 @@ static inline tutti_stream *tutti__zero_stream(const tutti_zero *zero)
 
 /* The ranges of the current layout. STATE if there are none yet. */
 tutti_status tutti__zero_prepare(void *self);
-/* With logical shards: zero->buckets, from the reducer, the same on all ranks. */
+/* zero->buckets, from the reducer, the same on all ranks; with logical shards and in stage 3. */
 tutti_status tutti__zero_list(tutti_zero *zero);
 /* Bucket `index` is these gradients of flat memory. */
 tutti_status tutti__zero_note(tutti_zero *zero, size_t index, float *gradients, size_t count);
@@ -128,12 +133,62 @@ static inline size_t tutti__zero_own(const tutti_zero *zero, const tutti__zero_b
            tutti__zero_share(zero, b) * (size_t)zero->sharding.peers.rank;
 }
 
+/* What of a bucket stays in memory: [begin,end) of flat memory, and all from `tail` on, in which copies of shares are included. */
+typedef struct tutti__zero_kept {
+    size_t begin, end, tail;
+} tutti__zero_kept;
+
+static inline tutti__zero_kept tutti__zero_kept_of(const tutti_zero *zero,
+                                                   const tutti__zero_bucket *b)
+{
+    const size_t share = tutti__zero_share(zero, b), own = tutti__zero_own(zero, b);
+    const size_t size = (size_t)zero->sharding.peers.size;
+    tutti__zero_kept kept = {own, own + share, tutti__zero_begin(zero, b) + share * size};
+
+    if (zero->copies && size > 1 && zero->sharding.peers.rank > 0)
+        kept.begin -= share;
+    else if (zero->copies && size > 1)
+        kept.tail -= share;
+    return kept;
+}
+
+/* Whether ranks read parameters from each other, instead of gathering them together. */
+static inline bool tutti__zero_reads(const tutti_zero *zero)
+{
+    return zero->stage == 3 && zero->ddp->shards;
+}
+
 /* An update of this rank's ranges has ended. */
 static inline void tutti__zero_updated(tutti_zero *zero)
 {
     zero->updating = false;
     zero->tag.updates++;
 }
+
+/* Memory for a bucket that is absent, with anything in it: it counts as present. */
+tutti_status tutti__units_back(tutti_zero *zero, size_t i);
+/* What of it is given back together may have large pages. */
+void tutti__units_part(const tutti_zero *zero, const tutti__zero_bucket *b);
+
+/* ---- units_read.c ---- */
+
+/* All flat memory of parameters, in which others read this rank's shares. */
+static inline int tutti__units_window(const tutti_zero *zero)
+{
+    return (int)(zero->ddp->number % 0xffffff);
+}
+/* Reads other ranks' shares of a bucket, for which there is memory; waits for that. */
+tutti_status tutti__units_read(tutti_zero *zero, size_t i);
+tutti_status tutti__units_await(tutti_zero *zero, size_t i);
+/* The group is left: memory for all parameters. It is entered: others may read. Nothing to do in other stages. */
+void tutti__units_leave(tutti_zero *zero);
+tutti_status tutti__units_enter(tutti_zero *zero);
+/* Nobody reads any more, and shares may be written. Nothing to do in other stages. */
+void tutti__units_conceal(const tutti_zero *zero);
+/* After an update of the shares: only they stay, and others may read them. */
+tutti_status tutti__units_renew(tutti_zero *zero);
+/* Collective: all parameters on every rank. */
+tutti_status tutti__units_gather(tutti_zero *zero);
 
 /* ---- units_half.c ---- */
 

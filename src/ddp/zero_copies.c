@@ -199,20 +199,24 @@ static tutti_status bring(gathering *g, const tutti__zero_holder *all, bool *for
     return status;
 }
 
-static tutti_status fail_lost(tutti_group *group, const tutti__zero_holder *all, int n)
+static tutti_status fail_lost(const tutti_zero *zero, tutti_group *group,
+                              const tutti__zero_holder *all, int n)
 {
+    const char *what =
+        zero->stage == 3 ? "the parameters and the optimizer's state" : "the optimizer's state";
     char missing[256];
 
     tutti__zero_name_missing(all, n, missing, sizeof missing);
     if (tutti_group_rank(group) == 0)
         tutti_log(TUTTI_LOG_WARN, "zero",
-                  "ranks %s of the %lld of generation %lld are gone, and with them a share of the "
-                  "optimizer's state and its copy: training continues from the last checkpoint",
-                  missing, (long long)all[0].tag.size, (long long)all[0].tag.generation);
+                  "ranks %s of the %lld of generation %lld are gone, and with them a share of %s "
+                  "and its copy: training continues from the last checkpoint, or without one "
+                  "from the beginning",
+                  missing, (long long)all[0].tag.size, (long long)all[0].tag.generation, what);
     return tutti__fail(TUTTI_ERR_PEER,
-                       "ranks %s of the last group are gone, and with them a share of the "
-                       "optimizer's state and its copy",
-                       missing);
+                       "ranks %s of the last group are gone, and with them a share of %s and its "
+                       "copy",
+                       missing, what);
 }
 
 static tutti_status follow(tutti_zero *zero, tutti_group *group, const tutti__zero_holder *all,
@@ -236,7 +240,7 @@ static tutti_status follow(tutti_zero *zero, tutti_group *group, const tutti__ze
         return TUTTI_OK;
     case TUTTI__SHARES_LOST:
         *forgets_p = true;
-        return fail_lost(group, all, n);
+        return fail_lost(zero, group, all, n);
     case TUTTI__SHARES_UNUSED:
         break;
     }

@@ -108,10 +108,14 @@ tutti_status tutti__zero_gather(const tutti_ddp *ddp)
     tutti_zero *zero = ddp->zero;
     tutti_optim *optim = zero ? tutti__zero_next(zero, zero->root->optims) : NULL;
 
+    if (zero)
+        TUTTI_TRY(tutti__units_gather(zero));
     for (; optim; optim = tutti__zero_next(zero, optim->entry.next)) {
         TUTTI_TRY(bring_together(zero, optim, ALL_RANKS));
         TUTTI_TRY(tutti__optim_take_whole(optim));
     }
+    if (zero)
+        zero->version = 0;
     return TUTTI_OK;
 }
 
@@ -127,6 +131,9 @@ bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group)
         (void)!tutti__zero_finish(zero); /* all_gathers fail with the group */
     if (zero->keeps && !zero->updating) /* until tutti__zero_recover, with the old group's ranges */
         optim = NULL;
+    else
+        lost = zero->version > 0; /* shares of parameters */
+    tutti__units_leave(zero);
     zero->updating = false;
     for (; optim; optim = tutti__zero_next(zero, optim->entry.next))
         lost |= tutti__optim_drop_share(optim);
@@ -136,6 +143,11 @@ bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group)
         zero->sharding.peers = tutti_group_peers(group);
     zero->sharding.layouts = 0; /* ranges will change */
     return lost;
+}
+
+tutti_status tutti__zero_enter(const tutti_ddp *ddp)
+{
+    return ddp->zero ? tutti__units_enter(ddp->zero) : TUTTI_OK;
 }
 
 void tutti__zero_leave_optims(const tutti_zero *zero)

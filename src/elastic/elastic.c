@@ -191,7 +191,7 @@ static tutti_status open_try(tutti_elastic *e)
 
 static bool is_at_end(const tutti_elastic *e)
 {
-    return e->status != TUTTI_OK || e->left || e->over || e->ending;
+    return e->status != TUTTI_OK || e->left || e->over || tutti__elastic_is_ending(e);
 }
 
 bool tutti_elastic_begin(tutti_elastic *e)
@@ -394,12 +394,26 @@ void tutti_elastic_commit(tutti_elastic *e)
 
 /* ---- The end ------------------------------------------------------------------------------------------------ */
 
+/* The others begin again at an earlier step, and this worker's program is past its loop: a replacement is not. */
+static tutti_status fail_past(tutti_elastic *e, uint64_t step)
+{
+    (void)tutti__fail(
+        TUTTI_ERR_PEER,
+        "the state after step %llu was lost with workers that have died, and training "
+        "continues at step %llu: this worker, whose program has ended its steps, "
+        "makes room for another",
+        (unsigned long long)step, (unsigned long long)e->step);
+    return tutti__elastic_fail(e, TUTTI_ERR_PEER);
+}
+
 tutti_status tutti_elastic_end(tutti_elastic *e)
 {
     tutti_status status;
+    uint64_t step;
 
     TUTTI_TRY(TUTTI__NOT_NULL(e));
-    e->ending = true;
+    step = e->step;
+    e->ends_at = (int64_t)step + 1;
     while (e->status == TUTTI_OK && !e->left && !e->over) {
         if (e->phase == TUTTI__SHARDS || e->phase == TUTTI__UPDATING) {
             (void)tutti__fail(TUTTI_ERR_STATE, "elastic_end: the try at step %llu has not ended",
@@ -409,6 +423,8 @@ tutti_status tutti_elastic_end(tutti_elastic *e)
         }
         if (tutti_elastic_join(e) != TUTTI_OK)
             break;
+        if (e->step < step)
+            return fail_past(e, step);
         status = tutti_barrier(e->group, NULL);
         e->over = status == TUTTI_OK;
         if (e->over)

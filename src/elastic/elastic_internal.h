@@ -65,8 +65,9 @@ struct tutti_elastic {
     bool torn, can_begin;
     bool forgot; /* a share of the state was lost with the last group */
     uint64_t step;
-    bool ending; /* the others are in tutti_elastic_end, or this worker is */
-    bool over;   /* all ranks have reached it */
+    /* 1 + the step at which this worker, or one that it met, has come to tutti_elastic_end; 0: none has */
+    int64_t ends_at;
+    bool over; /* all ranks have reached it */
     bool left;
     bool regrouping, leaving; /* agreed: when the current step is over */
 
@@ -94,6 +95,12 @@ struct tutti_elastic {
     uint64_t down_ns; /* since when training is interrupted; 0: it is not */
     tutti_elastic_stats stats;
 };
+
+/* This worker's program, or that of another, has ended at the present step. */
+static inline bool tutti__elastic_is_ending(const tutti_elastic *e)
+{
+    return e->ends_at == (int64_t)e->step + 1;
+}
 
 /* ---- agent_client.c ---- */
 

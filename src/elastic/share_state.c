@@ -14,7 +14,7 @@ typedef struct header {
     int64_t step; /* committed; -1: no state */
     /* the step from which this rank could begin in a fresh group; -1: it could not */
     int64_t begin;
-    int64_t ending;
+    int64_t ends_at;
 } header;
 _Static_assert(sizeof(header) == 3 * sizeof(int64_t), "a header is three integers");
 
@@ -83,7 +83,7 @@ tutti_status tutti__elastic_share_state(tutti_elastic *e)
     const int n = tutti_group_size(e->group);
     const header mine = {.step = e->has_state ? (int64_t)e->step : -1,
                          .begin = e->can_begin ? (int64_t)e->step : -1,
-                         .ending = e->ending};
+                         .ends_at = e->ends_at};
     header *all = tutti__alloc((size_t)n * sizeof *all);
     tutti__transfer t = {0};
     tutti_status status;
@@ -97,7 +97,8 @@ tutti_status tutti__elastic_share_state(tutti_elastic *e)
     if (status == TUTTI_OK)
         status = take_state(e, all, &t);
     for (int r = 0; r < n && status == TUTTI_OK; r++)
-        e->ending = e->ending || (all[r].ending && all[r].step == (int64_t)e->step);
+        if (all[r].ends_at == (int64_t)e->step + 1)
+            e->ends_at = all[r].ends_at;
     tutti__transfer_destroy(&t);
     free(all);
     return status;

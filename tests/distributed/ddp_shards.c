@@ -261,7 +261,9 @@ static int shares_change_no_bit(tutti_group *group, void *arg)
         {.batches = 2, .seed = 7, .clip = 0.5f, .zero = 2, .growth = 0x1p20f},
         {.batches = 1, .seed = 7, .clip = 0.5f, .zero = 2, .adam = true, .late = true},
         {.batches = 2, .seed = 8, .clip = 0.5f, .zero = 2, .copies = 2, .late = true},
-        {.batches = 1, .clip = 0.5f, .zero = 2, .adam = true, .copies = 2, .growth = 0x1p20f}};
+        {.batches = 1, .clip = 0.5f, .zero = 2, .adam = true, .copies = 2, .growth = 0x1p20f},
+        {.batches = 1, .seed = 7, .clip = 0.5f, .zero = 3, .adam = true, .late = true},
+        {.batches = 2, .seed = 8, .clip = 0.5f, .zero = 3, .copies = 2, .growth = 0x1p20f}};
     const size_t size = (size_t)tutti_group_size(group);
     const int rank = tutti_group_rank(group), last = (int)size - 1;
     tutti_group *alone;
@@ -277,7 +279,7 @@ static int shares_change_no_bit(tutti_group *group, void *arg)
         size_t bytes, most;
         trainer a, b;
 
-        if (shared->zero == 2 && test_device().kind != TUTTI_CPU)
+        if (shared->zero >= 2 && test_device().kind != TUTTI_CPU)
             continue;
         one.zero = one.copies = 0;
         one.seed = 0;
@@ -312,8 +314,8 @@ static int shares_change_no_bit(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Pages of gradients: within a shard those of a few buckets; after the step those of this rank's share (and the copy), and at most
- * six of each bucket, in which its parts begin or end. */
+/* Pages of gradients, and with stage 3 of parameters: within a shard those of a few buckets; after the step those of this rank's share
+ * (and the copy), and at most six of each bucket, in which its parts begin or end. */
 static int each_rank_holds_its_share(tutti_group *group, void *arg)
 {
     const size_t size = (size_t)tutti_group_size(group), page = (size_t)sysconf(_SC_PAGESIZE);
@@ -322,13 +324,15 @@ static int each_rank_holds_its_share(tutti_group *group, void *arg)
     (void)arg;
     if (test_device().kind != TUTTI_CPU)
         return 0;
-    for (int copies = 1; copies <= 2; copies++) {
-        const variant w = {.batches = 1, .zero = 2, .copies = copies};
+    for (int k = 0; k < 4; k++) {
+        const int copies = 1 + k % 2;
+        const variant w = {.batches = 1, .zero = 2 + k / 2, .copies = copies};
         const size_t shares = size < (size_t)copies ? 1 : (size_t)copies;
         const struct tutti_root *root;
         tutti_group *own;
         int attempts = 0;
         size_t whole;
+        char key[64];
         trainer t;
 
         CHECK_OK(tutti_group_split_by(group, 0, tutti_group_rank(group), "own", &own));
@@ -339,12 +343,16 @@ static int each_rank_holds_its_share(tutti_group *group, void *arg)
             CHECK_0(run_step(&t, own, &w, step, &attempts));
             CHECK(test_resident(root->flat_gradients, whole) <=
                   whole * shares / size + 6 * page * tutti_ddp_get_stats(t.ddp).n_buckets);
+            CHECK(w.zero < 3 ||
+                  test_resident(root->flat_parameters, whole) <=
+                      whole * shares / size + 6 * page * tutti_ddp_get_stats(t.ddp).n_buckets);
         }
         CHECK_OK(tutti_ddp_begin_step(t.ddp));
         CHECK_0(shard_of(&t, &w, 2, tutti_group_rank(group), false));
         CHECK(test_resident(root->flat_gradients, whole) <=
               2 * page * tutti_ddp_get_stats(t.ddp).n_buckets);
-        CHECK_OK(tutti_meet(group, "all have computed a shard"));
+        snprintf(key, sizeof key, "all have computed a shard of variant %d", k);
+        CHECK_OK(tutti_meet(group, key));
         CHECK_OK(tutti_ddp_regroup(t.ddp, NULL)); /* which ends the group, in a step */
         trainer_free(&t);
         tutti_group_free(own);
@@ -502,18 +510,16 @@ static int goes_on_in_another_group(tutti_group *group, void *arg)
 }
 
 /* Gathered state is sharded again in another group; state that was not gathered is dropped. */
-static int shares_follow_the_group(tutti_group *group, void *arg)
+static int shares_follow(tutti_group *group, int zero)
 {
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
     const variant w = {.batches = 1, .adam = true},
-                  shared = {
-                      .batches = 1, .adam = true, .zero = test_device().kind == TUTTI_CPU ? 2 : 1};
+                  shared = {.batches = 1, .adam = true, .zero = zero};
     char digest[33], expected[33];
     int ranks[8], attempts = 0;
     tutti_group *fewer;
     trainer t;
 
-    (void)arg;
     for (int i = 0; i < size; i++)
         ranks[i] = i;
     CHECK_0(train(group, &(tutti_ddp_opts){.shards = V}, &w, expected, &attempts));
@@ -531,6 +537,7 @@ static int shares_follow_the_group(tutti_group *group, void *arg)
         for (int step = 2; step < STEPS; step++)
             CHECK_0(run_step(&t, fewer, &shared, step, &attempts));
         tutti_module_digest(t.module, digest);
+        CHECK_OK(tutti_barrier(fewer, NULL)); /* in stage 3 others may still read from this rank */
         CHECK_TEXT(digest, expected);
         CHECK(tutti_optim_updates(t.optim, tutti_module_parameter(t.module, 0)) == STEPS);
         CHECK(tutti__zero_regroup(t.ddp, NULL));
@@ -540,6 +547,14 @@ static int shares_follow_the_group(tutti_group *group, void *arg)
     }
     tutti_group_free(fewer);
     trainer_free(&t);
+    return 0;
+}
+
+static int shares_follow_the_group(tutti_group *group, void *arg)
+{
+    (void)arg;
+    for (int zero = 1; zero <= (test_device().kind == TUTTI_CPU ? 3 : 1); zero++)
+        CHECK_0(shares_follow(group, zero));
     return 0;
 }
 

@@ -55,6 +55,22 @@ refused 1 "there is no such file or folder; expected a checkpoint" "$TUTTI" trai
 train shards.0 -n 3 $part --shards 4
 train shards.2 -n 2 $part --zero 2 --shards 4
 [ "$(digest shards.0)" = "$(digest shards.2)" ] || fail "shards with --zero 2: other weights"
-refused 2 "zero: with 3 all ranks gather the same weights at the same time" "$TUTTI" train --model mlp --zero 3 --shards 2
+# Parameters in shares, read one by one by whoever needs them: on any number of ranks, with copies, resumed by another number, in 16 bits.
+train shards.1 -n 1 $part --shards 4 --zero 3
+train shards.3 -n 3 $part --shards 4 --zero 3 --bucket-mb 0.05 --first-bucket-mb 0.02
+train shards.4 -n 4 $part --shards 4 --zero 3 --shard-copies 2 --bucket-mb 0.05 --first-bucket-mb 0.02 --eval-every 2
+for name in shards.1 shards.3 shards.4; do
+    [ "$(digest shards.0)" = "$(digest $name)" ] || fail "$name, with --zero 3: other weights"
+done
+train again -n 2 $part --shards 4 --zero 3 --resume shards.0/checkpoints/step-00000002
+[ "$(digest shards.0)" = "$(digest again)" ] || fail "shards with --zero 3, resumed: other weights"
+for keys in "--amp bf16 --recompute" "--lora-rank 2"; do
+    rm -rf less all
+    train less -n 2 $gpt --max-steps 2 --eval-every 0 --shards 4 $keys
+    train all -n 3 $gpt --max-steps 2 --eval-every 0 --shards 4 $keys --zero 3
+    [ "$(digest less)" = "$(digest all)" ] || fail "shards with --zero 3 $keys: other weights"
+done
+refused 2 "ema: with shards and zero=3 no rank has all weights to average" "$TUTTI" train --model mlp --zero 3 --shards 2 --ema 0.9
+refused 2 "shard_copies: shares of the optimizer state with a second rank are for --shards V with --zero 1, 2 or 3" "$TUTTI" train --model mlp --shards 2 --shard-copies 2
 refused 2 "amp: with shards and zero=2 each rank sees infinities" "$TUTTI" train --model mlp --zero 2 --shards 2 --amp fp16
 refused 2 "zero: with 3 each rank has its share of the weights, and histograms need all" "$TUTTI" train --model mlp --zero 3 --histograms 1 --tensorboard

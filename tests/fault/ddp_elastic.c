@@ -121,7 +121,7 @@ static tutti_status bomb_finish(void *self, bool *again_p)
 enum { GATES = 2 };
 static const uint64_t gate_steps[GATES] = {4, 8};
 typedef struct gates {
-    _Atomic int closed[GATES], waiting[GATES];
+    _Atomic int closed[GATES], waiting[GATES], ended, dying;
 } gates;
 static gates *at_gates;
 
@@ -149,6 +149,21 @@ static bool is_poor(const model_worker *w)
            atomic_exchange(&w->plan->failed, 1) == 0;
 }
 
+/* The two that die in the same place wait for each other: else the first one's death may end the group before the second comes. */
+static void await_other(const model_worker *w)
+{
+    const model_death *d = w->plan->deaths;
+    const bool one = w->place == d[0].worker, other = w->place == d[1].worker;
+
+    if (d[1].signal == 0 || d[0].place != MODEL_REDUCE || d[1].place != MODEL_REDUCE ||
+        d[0].step != d[1].step || d[0].step != tutti_elastic_step(w->e) ||
+        atomic_load(&d[!one].happened) || !(one || other))
+        return;
+    atomic_fetch_add(&at_gates->dying, 1);
+    while (atomic_load(&at_gates->dying) < 2)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
 static void train_steps(model_worker *w, network *net, tutti_optim *optim)
 {
     int shard;
@@ -163,6 +178,7 @@ static void train_steps(model_worker *w, network *net, tutti_optim *optim)
         }
         if (status != TUTTI_OK && tutti_elastic_recover(w->e, status))
             continue;
+        await_other(w);
         model_pass(w, MODEL_REDUCE);
         if (!tutti_elastic_finish(w->e))
             continue;
@@ -180,7 +196,7 @@ static void train_steps(model_worker *w, network *net, tutti_optim *optim)
     }
 }
 
-/* After the end, on all ranks: gathers the full optimizer state on each in turn. */
+/* After the end, on all ranks: gathers the full optimizer state on each in turn. 0: a rank has died meanwhile. */
 static uint64_t digest_in_turn(tutti_elastic *e, tutti_zero *zero, const network *net,
                                tutti_optim *optim)
 {
@@ -188,8 +204,8 @@ static uint64_t digest_in_turn(tutti_elastic *e, tutti_zero *zero, const network
     uint64_t mine = 0;
 
     for (int r = 0; r < tutti_group_size(group); r++) {
-        if (zero)
-            TUTTI_MUST(tutti_zero_consolidate(zero, optim, r));
+        if (zero && tutti_zero_consolidate(zero, optim, r) != TUTTI_OK)
+            return 0;
         if (r == tutti_group_rank(group))
             mine = digest(net, optim);
     }
@@ -239,6 +255,13 @@ static void mine_update(model_worker *w, const network *net)
     sharding->updated = bomb_updated;
 }
 
+static void note_digest(const model_worker *w, uint64_t digest)
+{
+    atomic_store(&at_gates->ended, 1);
+    if (digest)
+        w->plan->digests[atomic_fetch_add(&w->plan->n_digests, 1)] = digest;
+}
+
 static int train(int place, void *arg)
 {
     model_worker w = {.plan = arg, .place = place};
@@ -268,8 +291,7 @@ static int train(int place, void *arg)
     if (status != TUTTI_OK)
         fprintf(stderr, "place %d: %s\n", place, tutti_last_error());
     else if (!tutti_elastic_left(w.e))
-        w.plan->digests[atomic_fetch_add(&w.plan->n_digests, 1)] =
-            digest_in_turn(w.e, tutti_ddp_zero(ddp), &net, optim);
+        note_digest(&w, digest_in_turn(w.e, tutti_ddp_zero(ddp), &net, optim));
     tutti_elastic_free(w.e);
     tutti_optim_free(optim);
     tutti_module_destroy(&net.base);
@@ -280,12 +302,28 @@ static int train(int place, void *arg)
 static elastic_job job;
 static uint64_t undisturbed; /* 0: not yet computed */
 
+static double kill_ms;
+
+static void kill_one(elastic_job *of, void *arg)
+{
+    (void)arg;
+    if (of->killed > 0 || of->finished || tutti__now_ms() - of->begin_ms < kill_ms)
+        return;
+    for (int i = 0; i < of->n_workers && kill_ms < 1e9; i++)
+        if (of->workers[i].state == ELASTIC_IN && of->workers[i].place == 1) {
+            kill(of->workers[i].pid, SIGKILL);
+            kill_ms = 1e9;
+        }
+}
+
 static void run_with(const char *what, model_plan *plan, int n, int killed,
                      void (*tick)(elastic_job *job, void *arg))
 {
     int wrong;
 
     plan->steps = STEPS;
+    atomic_store(&at_gates->ended, 0);
+    atomic_store(&at_gates->dying, 0);
     wrong = elastic_run(&job, &(elastic_job_opts){.n = n,
                                                   .shards = SHARDS,
                                                   .body = train,
@@ -301,7 +339,8 @@ static void run_with(const char *what, model_plan *plan, int n, int killed,
         assert_int_equal(atomic_load(&plan->restarts), 0);
     if (copied && loses)
         assert_true(atomic_load(&plan->restarts) > 0);
-    assert_true(atomic_load(&plan->n_digests) >= 1);
+    assert_true(atomic_load(&plan->n_digests) >= 1 ||
+                (tick == kill_one && atomic_load(&at_gates->ended))); /* killed after the end */
     for (int i = 0; i < atomic_load(&plan->n_digests); i++) {
         undisturbed = undisturbed ? undisturbed : plan->digests[i];
         assert_int_equal(plan->digests[i], undisturbed);
@@ -329,11 +368,18 @@ static int share_2(void **state)
     return 0;
 }
 
+static int share_3(void **state)
+{
+    (void)state;
+    stage = test_device().kind == TUTTI_CPU ? 3 : 1;
+    return 0;
+}
+
 static int share_nothing(void **state)
 {
     (void)state;
     stage = 0;
-    copied = false;
+    copied = loses = false;
     return 0;
 }
 
@@ -347,6 +393,12 @@ static int copy_2(void **state)
 {
     copied = true;
     return share_2(state);
+}
+
+static int copy_3(void **state)
+{
+    copied = true;
+    return share_3(state);
 }
 
 static void nobody_dies(void **state)
@@ -427,18 +479,22 @@ static void one_is_unaware(void **state)
     unaware = -1;
 }
 
-static double kill_ms;
-
-static void kill_one(elastic_job *of, void *arg)
+/* The last steps are done, and a share of their state is lost: the others, who are at the end of their programs, cannot go back, and
+ * are replaced. */
+static void shares_are_lost_at_the_end(void **state)
 {
-    (void)arg;
-    if (of->killed > 0 || of->finished || tutti__now_ms() - of->begin_ms < kill_ms)
-        return;
-    for (int i = 0; i < of->n_workers && kill_ms < 1e9; i++)
-        if (of->workers[i].state == ELASTIC_IN && of->workers[i].place == 1) {
-            kill(of->workers[i].pid, SIGKILL);
-            kill_ms = 1e9;
-        }
+    const int n = copied ? 2 : 1;
+
+    (void)state;
+    for (int survivors = 1; survivors <= 2; survivors++) {
+        model_plan *plan = model_plan_new();
+
+        for (int i = 0; i < n; i++)
+            plan->deaths[i] = (model_death){MODEL_END, copied ? i : -1, SIGKILL, STEPS, 0};
+        loses = true;
+        run("lost at the end", plan, n + survivors, n);
+    }
+    loses = false;
 }
 
 /* At some time: in the middle of an update too, which some ranks have begun, and others not. */
@@ -522,9 +578,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(nobody_dies, share_1, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_with_its_share, share_1, share_nothing),
         cmocka_unit_test_setup_teardown(shares_are_handed_over, share_1, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_lost_at_the_end, share_1, share_nothing),
         cmocka_unit_test_setup_teardown(nobody_dies, share_2, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_with_its_share, share_2, share_nothing),
         cmocka_unit_test_setup_teardown(shares_are_handed_over, share_2, share_nothing),
+        cmocka_unit_test_setup_teardown(nobody_dies, share_3, share_nothing),
+        cmocka_unit_test_setup_teardown(one_dies_with_its_share, share_3, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_handed_over, share_3, share_nothing),
         cmocka_unit_test_setup_teardown(nobody_dies, copy_1, share_nothing),
         cmocka_unit_test_setup_teardown(one_in_each_place, copy_1, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_with_its_share, copy_1, share_nothing),
@@ -532,6 +592,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_is_unaware, copy_1, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_at_any_time, copy_1, share_nothing),
         cmocka_unit_test_setup_teardown(shares_are_handed_over, copy_1, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_lost_at_the_end, copy_1, share_nothing),
         cmocka_unit_test_setup_teardown(nobody_dies, copy_2, share_nothing),
         cmocka_unit_test_setup_teardown(finished_in_vain, copy_2, share_nothing),
         cmocka_unit_test_setup_teardown(one_in_each_place, copy_2, share_nothing),
@@ -539,7 +600,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_die_with_their_shares, copy_2, share_nothing),
         cmocka_unit_test_setup_teardown(one_is_unaware, copy_2, share_nothing),
         cmocka_unit_test_setup_teardown(one_dies_at_any_time, copy_2, share_nothing),
-        cmocka_unit_test_setup_teardown(shares_are_handed_over, copy_2, share_nothing)};
+        cmocka_unit_test_setup_teardown(shares_are_handed_over, copy_2, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_lost_at_the_end, copy_2, share_nothing),
+        cmocka_unit_test_setup_teardown(nobody_dies, copy_3, share_nothing),
+        cmocka_unit_test_setup_teardown(finished_in_vain, copy_3, share_nothing),
+        cmocka_unit_test_setup_teardown(one_in_each_place, copy_3, share_nothing),
+        cmocka_unit_test_setup_teardown(one_dies_with_its_share, copy_3, share_nothing),
+        cmocka_unit_test_setup_teardown(two_die_with_their_shares, copy_3, share_nothing),
+        cmocka_unit_test_setup_teardown(one_is_unaware, copy_3, share_nothing),
+        cmocka_unit_test_setup_teardown(one_dies_at_any_time, copy_3, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_handed_over, copy_3, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_lost_at_the_end, copy_3, share_nothing)};
 
     at_gates =
         mmap(NULL, sizeof *at_gates, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
 # Workers of a run by shards are killed, join and leave while the optimizer state is sharded: a lost worker's shard is recovered from
-# the last checkpoint, or without one from a copy of the share, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 180
+# the last checkpoint, or without one from a copy of the share, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 240
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "$SOURCE_DIR/tests/harness/elastic.sh"
@@ -28,7 +28,7 @@ lost=$(field one/summary.json lost_workers)
 copies() { # DIR: groups that found all shares, after a death
     grep -c 'zero: shares of generation' "$1.out" || true
 }
-for zero in 1 2; do
+for zero in 1 2 3; do
     TUTTI_LOG=warn,zero:debug begin copied.$zero 3 $keys --zero $zero --shard-copies 2
     for step in 20 90 160 230; do
         reach copied.$zero $step
@@ -39,20 +39,25 @@ for zero in 1 2; do
     ! grep 'resumed from\|are gone, and with them' copied.$zero.out || { cat copied.$zero.out; fail "a death lost a share that had a copy"; }
     [ "$(copies copied.$zero)" -ge 4 ] || { cat copied.$zero.out; fail "$(copies copied.$zero) groups found shares, expected one after each of four deaths"; }
 done
-begin pair 3 $keys --zero 2 --shard-copies 2
-reach pair 150
-kill -KILL $(running pair | head -2)
-end pair 0
-same_end whole pair
-grep -q 'ranks ., . of the 3 of generation .* are gone, and with them a share' pair.out || { cat pair.out; fail "nothing says which ranks took a share with them"; }
-grep -q 'resumed from .*pair/checkpoints/step-0000[0-9]*00' pair.out || { cat pair.out; fail "no rank resumed from a checkpoint"; }
+for zero in 2 3; do
+    rm -rf pair
+    begin pair 3 $keys --zero $zero --shard-copies 2
+    reach pair 150
+    kill -KILL $(running pair | head -2)
+    end pair 0
+    same_end whole pair
+    grep -q 'ranks ., . of the 3 of generation .* are gone, and with them a share' pair.out || { cat pair.out; fail "nothing says which ranks took a share with them"; }
+    grep -q 'workers were lost, and with them a share of .*state and its copy: resumed from .*pair/checkpoints/step-0000[0-9]*00' pair.out || { cat pair.out; fail "no rank resumed from a checkpoint"; }
+done
 
-# Before the first checkpoint: all restart from the beginning.
-begin early 2 $keys --zero 1
+# Before the first checkpoint: all restart from the beginning. The survivor had done some steps.
+begin early 2 $keys --zero 3
 reach early 10
 kill -KILL "$(running early | tail -1)"
 end early 0
 same_end whole early
+grep -q 'ended with exit code 4 after step [1-9][0-9]*, whose state is lost: a replacement' early.out || { cat early.out; fail "nothing says how far the survivor was"; }
+[ "$(field early/summary.json lost_workers) $(field early/summary.json joined_workers)" = "0 0" ] || { cat early/summary.json; fail "a run from the beginning counts who came"; }
 
 # Stopped: the other lacks its share of the state, but does not wait for it.
 TUTTI_HEARTBEAT_S=1 begin stopped 2 $keys --zero 1
@@ -67,7 +72,7 @@ often="${keys/--epochs 40/--epochs 6} --checkpoint-every 1"
 train whole $often
 for seed in 2 4; do
     rm -rf often
-    timeout 180 "$TUTTI" run -n 3 --max-restarts 9 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero 1 >often.out 2>&1 &
+    timeout 180 "$TUTTI" run -n 3 --max-restarts 9 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero $((seed - 1)) >often.out 2>&1 &
     job=$!
     end often 0
     same_end whole often
@@ -78,10 +83,10 @@ port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
 train whole $keys
 rm "$GO"
-TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 2 >node.out 2>&1 &
+TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 3 >node.out 2>&1 &
 job=$!
 reach node 20
-TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 2 >guest.out 2>&1 &
+TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 3 >guest.out 2>&1 &
 guest=$!
 until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; done
 kill -TERM $guest

@@ -48,8 +48,8 @@ static void print_details(const tutti__signature *signature, const char *origin,
              traits->reduces ? redop : "", scaled, root, on_device, origin);
 }
 
-/* Whether it is a message of the monitored barrier: its tag is one that programs cannot use. */
-static bool is_inside_barrier(const tutti__signature *signature)
+/* Messages with tags that programs cannot use: of a window, or of the monitored barrier. */
+static bool is_internal(const tutti__signature *signature)
 {
     return (signature->op == TUTTI__OP_SEND || signature->op == TUTTI__OP_RECV) &&
            signature->tag < 0;
@@ -57,10 +57,13 @@ static bool is_inside_barrier(const tutti__signature *signature)
 
 void tutti__signature_text(const tutti__signature *signature, char *text, size_t capacity)
 {
-    int n = is_inside_barrier(signature) ? snprintf(text, capacity, "monitored_barrier")
-                                         : snprintf(text, capacity, "%s #%llu",
-                                                    tutti__op_name((tutti__op_kind)signature->op),
-                                                    (unsigned long long)signature->sequence);
+    int n =
+        is_internal(signature)
+            ? snprintf(text, capacity, "%s",
+                       signature->tag <= TUTTI__TAG_WINDOWS ? "a read of another rank's memory"
+                                                            : "monitored_barrier")
+            : snprintf(text, capacity, "%s #%llu", tutti__op_name((tutti__op_kind)signature->op),
+                       (unsigned long long)signature->sequence);
     size_t used = n < 0 || (size_t)n >= capacity ? capacity : (size_t)n;
     char *rest = text + used, origin[64];
     unsigned long long count = signature->count;
@@ -70,7 +73,7 @@ void tutti__signature_text(const tutti__signature *signature, char *text, size_t
     if (signature->op == TUTTI__OP_ALLOC)
         snprintf(rest, capacity, " (%llu bytes%s)", count, origin);
     else if (signature->op == TUTTI__OP_BARRIER || signature->op >= TUTTI__OP_COMPARE_AND_SWAP ||
-             is_inside_barrier(signature))
+             is_internal(signature))
         return;
     else
         print_details(signature, origin, rest, capacity);

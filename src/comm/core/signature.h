@@ -25,6 +25,9 @@ typedef struct tutti__signature {
 } tutti__signature;
 _Static_assert(sizeof(tutti__signature) == 40, "no hole: signatures are compared byte by byte");
 
+/* Messages of window i (windows.c) have the tag TUTTI__TAG_WINDOWS - i; the monitored barrier's are above. */
+enum { TUTTI__TAG_WINDOWS = -16 };
+
 /* tutti_dtype_size, inline: calls that take 0.1 us need it several times. */
 static inline size_t tutti__element(unsigned dtype)
 {

@@ -71,6 +71,22 @@ void tutti__p2p_free(tutti__p2p *p2p);
 /* The rank's atomic, if it is in memory of this rank or of its host; else NULL: a message must ask for it. */
 _Atomic uint64_t *tutti__p2p_atomic(tutti__p2p *p2p, int rank);
 
+/* Memory of this rank that others read, by messages with this tag, which nothing else has. p NULL: not now. */
+typedef struct tutti__p2p_window {
+    struct tutti__p2p_window *next; /* private */
+    int tag, timeout_ms;            /* of the sends */
+    const void *p;
+    size_t bytes;
+    uint64_t version; /* questions for a later one wait for it */
+} tutti__p2p_window;
+
+/* Opens a window, or replaces it. The memory stays, and so does what is in it, until all that may ask for this version have read.
+ * MEMORY. */
+tutti_status tutti__p2p_expose(tutti__p2p *p2p, const tutti__p2p_window *window);
+/* Asks for bytes of the rank's window. The receive for them has been started; of several, in the order in which they are asked for. */
+void tutti__p2p_ask(tutti__p2p *p2p, int rank, int tag, uint64_t version, size_t offset,
+                    size_t bytes);
+
 /* A send, a receive or a compare-and-swap, according to signature->op: of signature->count elements at p, with the rank
  * signature->root (TUTTI_ANY_RANK for receives, as uint32_t) and signature->tag; p of a swap: a tutti__compare_and_swap.
  * `waits`: the caller calls tutti__p2p_wait at once. */

@@ -293,6 +293,7 @@ void tutti__p2p_free(tutti__p2p *p2p)
     if (!p2p)
         return;
     tutti__p2p_drop_pending(p2p);
+    tutti__p2p_drop_windows(p2p);
     for (int r = 0; r < p2p->comm->size; r++) {
         tutti__p2p_peer *peer = &p2p->peers[r];
 

@@ -25,12 +25,13 @@ bool tutti__p2p_try_enter(tutti__p2p *p2p)
            pthread_mutex_trylock(&p2p->lock) == 0;
 }
 
-/* No thread polls the rings while something is expected: makes the sender wake the control thread. */
+/* No thread polls the rings while something is expected, or may be asked: makes the sender wake the control thread. */
 static void arm(tutti__p2p *p2p)
 {
     _Atomic uint32_t *bell = &p2p->doorbell->bell;
 
-    if (p2p->n_local == 0 || p2p->pollers > 0 || (!p2p->open && p2p->n_pending == 0))
+    if (p2p->n_local == 0 || p2p->pollers > 0 ||
+        (!p2p->open && p2p->n_pending == 0 && !p2p->windows))
         return;
     if (atomic_load_explicit(bell, memory_order_relaxed) != TUTTI__BELL_ARMED) {
         atomic_store(bell, TUTTI__BELL_ARMED);

@@ -5,7 +5,8 @@
  *     p2p_rendezvous.c     large messages on one host: offered, and copied directly if that is faster
  *     matching.c           posted and unexpected queue
  *     compare_and_swap.c   an atomic a rank, changed by others
- *     protocol.c           EAGER, RTS, CTS, DATA, CREDIT: the frames between ranks
+ *     window.c             memory that others read
+ *     protocol.c           EAGER, RTS, CTS, DATA, CREDIT, GET: the frames between ranks
  *     p2p_progress.c       the lock, reading the rings, doorbells
  *     request.c            requests: start, wait, done
  *     p2p_init.c           init, teardown, the group's failure, a peer's goodbye
@@ -33,7 +34,9 @@ enum {
     TUTTI__FRAME_CREDIT,   /* the receiver has room for `count` more bytes of eager messages */
     TUTTI__FRAME_DOORBELL, /* poll the rings */
     TUTTI__FRAME_SWAP,     /* compare and swap your atomic: `count` expected, `receive` wanted */
-    TUTTI__FRAME_SWAPPED   /* `count`: its value before */
+    TUTTI__FRAME_SWAPPED,  /* `count`: its value before */
+    /* Send `count` bytes of the window `tag` from `id` on, as a message with that tag; when it has version `receive` */
+    TUTTI__FRAME_GET
 };
 
 enum { TUTTI__SENDERS = 64 }; /* in a word of bits */
@@ -61,6 +64,13 @@ typedef struct tutti__unexpected {
     tutti__p2p_request *own;     /* announced by this rank itself; else NULL */
     char body[];
 } tutti__unexpected;
+
+/* Questions for windows that have not been answered yet, in order. */
+typedef struct tutti__p2p_question {
+    struct tutti__p2p_question *next;
+    int rank;
+    tutti__frame head;
+} tutti__p2p_question;
 
 /* A frame for which a ring has no room. */
 typedef struct tutti__pending {
@@ -130,6 +140,8 @@ struct tutti__p2p {
     tutti__p2p_list copying;  /* receives that are copied directly from the sender's memory */
     uint64_t n_requests;      /* so far: their numbers */
     uint64_t n_unexpected;
+    tutti__p2p_window *windows;
+    tutti__p2p_question *first_ask, *last_ask;
     int n_pending, n_offers;
     int pollers;                  /* threads that poll the rings */
     bool finished;                /* a request, since the lock was taken */
@@ -160,6 +172,8 @@ struct tutti__p2p {
 };
 
 /* ---- request_list.c ---- */
+/* Adds it to the list of open requests. */
+void tutti__p2p_open(tutti__p2p *p2p, tutti__p2p_request *request);
 void tutti__p2p_append(tutti__p2p_list *list, tutti__p2p_request *request);
 /* Takes the one after `before`, or the first if that is NULL. */
 tutti__p2p_request *tutti__p2p_take_after(tutti__p2p_list *list, tutti__p2p_request *before);
@@ -216,7 +230,17 @@ void tutti__p2p_send_swap(tutti__p2p *p2p, const tutti__p2p_request *request);
 void tutti__p2p_end_swap(tutti__p2p *p2p, int rank, const tutti__frame *head);
 void tutti__p2p_end_swapped(tutti__p2p *p2p, int rank, const tutti__frame *head);
 
+/* ---- window.c ---- */
+/* MEMORY. */
+tutti_status tutti__p2p_set_window(tutti__p2p *p2p, const tutti__p2p_window *window);
+void tutti__p2p_end_get(tutti__p2p *p2p, int rank, const tutti__frame *head);
+/* The send that answers a question, to be started; NULL: there is none that can be answered. */
+tutti__p2p_request *tutti__p2p_next_answer(tutti__p2p *p2p);
+void tutti__p2p_drop_windows(tutti__p2p *p2p);
+
 /* ---- protocol.c ---- */
+/* Starts the answers to questions that can be answered. */
+void tutti__p2p_answer(tutti__p2p *p2p);
 void tutti__p2p_send_request(tutti__p2p *p2p, tutti__p2p_request *send);
 bool tutti__p2p_frame_valid(const tutti__frame *head);
 char *tutti__p2p_frame_begin(tutti__p2p *p2p, int rank, const tutti__frame *head);

@@ -25,6 +25,7 @@ bool tutti__p2p_frame_valid(const tutti__frame *head)
     case TUTTI__FRAME_DOORBELL:
     case TUTTI__FRAME_SWAP:
     case TUTTI__FRAME_SWAPPED:
+    case TUTTI__FRAME_GET:
         return head->bytes == 0;
     default:
         return false;
@@ -147,8 +148,12 @@ void tutti__p2p_frame_end(tutti__p2p *p2p, int rank, const tutti__frame *head)
         tutti__p2p_end_swap(p2p, rank, head);
     else if (head->kind == TUTTI__FRAME_SWAPPED)
         tutti__p2p_end_swapped(p2p, rank, head);
+    else if (head->kind == TUTTI__FRAME_GET)
+        tutti__p2p_end_get(p2p, rank, head);
     else if (head->kind == TUTTI__FRAME_CREDIT)
         peer->credit += (size_t)head->count;
+    if (head->kind == TUTTI__FRAME_GET)
+        tutti__p2p_answer(p2p);
     peer->coming = NULL;
     peer->arriving = NULL;
 }
@@ -221,6 +226,16 @@ void tutti__p2p_send_request(tutti__p2p *p2p, tutti__p2p_request *send)
         tutti__p2p_append(&peer->rts_sent, send);
         tutti__p2p_offer(p2p, send, &head);
         tutti__p2p_send_frame(p2p, send->peer, &head, NULL);
+    }
+}
+
+void tutti__p2p_answer(tutti__p2p *p2p)
+{
+    tutti__p2p_request *send;
+
+    while ((send = tutti__p2p_next_answer(p2p))) {
+        tutti__p2p_open(p2p, send);
+        tutti__p2p_send_request(p2p, send);
     }
 }
 

@@ -73,11 +73,7 @@ static void start(tutti__p2p *p2p, tutti__p2p_request *request)
 {
     bool receives = request->signature.op == TUTTI__OP_RECV;
 
-    request->next_open = p2p->open;
-    request->place = &p2p->open;
-    if (p2p->open)
-        p2p->open->place = &request->next_open;
-    p2p->open = request;
+    tutti__p2p_open(p2p, request);
     if (receives && tutti__p2p_receive_unexpected(p2p, request))
         return;
     if (p2p->failed || atomic_load(&p2p->comm->failed)) {
@@ -142,6 +138,31 @@ void tutti__p2p_start(tutti__p2p *p2p, tutti__p2p_request *request,
     start(p2p, request);
     if (atomic_load_explicit(&request->done, memory_order_relaxed))
         stop_polling(p2p, request);
+    tutti__p2p_leave(p2p);
+}
+
+/* ---- Windows ------------------------------------------------------------------------------------------------ */
+
+tutti_status tutti__p2p_expose(tutti__p2p *p2p, const tutti__p2p_window *window)
+{
+    tutti_status status;
+
+    tutti__p2p_enter(p2p);
+    status = tutti__p2p_set_window(p2p, window);
+    tutti__p2p_answer(p2p);
+    tutti__p2p_leave(p2p);
+    return status;
+}
+
+void tutti__p2p_ask(tutti__p2p *p2p, int rank, int tag, uint64_t version, size_t offset,
+                    size_t bytes)
+{
+    const tutti__frame head = {
+        .kind = TUTTI__FRAME_GET, .tag = tag, .count = bytes, .id = offset, .receive = version};
+
+    tutti__p2p_enter(p2p);
+    if (!p2p->failed && !atomic_load(&p2p->comm->failed))
+        tutti__p2p_send_frame(p2p, rank, &head, NULL);
     tutti__p2p_leave(p2p);
 }
 

@@ -3,6 +3,15 @@
 
 #include <string.h>
 
+void tutti__p2p_open(tutti__p2p *p2p, tutti__p2p_request *request)
+{
+    request->next_open = p2p->open;
+    request->place = &p2p->open;
+    if (p2p->open)
+        p2p->open->place = &request->next_open;
+    p2p->open = request;
+}
+
 void tutti__p2p_append(tutti__p2p_list *list, tutti__p2p_request *request)
 {
     request->next = NULL;

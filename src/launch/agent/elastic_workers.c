@@ -84,13 +84,19 @@ static void report_commits(const tutti__workers *w, tutti__membership *m, tutti_
     channel->reported_ns = tutti__now_ns();
 }
 
+static void note_step(tutti__worker_channel *channel, int64_t step)
+{
+    channel->step = step;
+    channel->last_step = step > channel->last_step ? step : channel->last_step;
+}
+
 static void on_message(tutti__workers *w, tutti__membership *m, tutti__worker *worker,
                        const tutti__worker_message *message)
 {
     tutti__worker_channel *channel = &worker->channel;
 
     if (message->kind == TUTTI__WORKER_COMMITTED) {
-        channel->step = message->step > channel->step ? message->step : channel->step;
+        note_step(channel, message->step > channel->step ? message->step : channel->step);
         channel->step_generation = message->generation;
         if (channel->step_generation != channel->reported_generation)
             report_commits(w, m, worker);
@@ -100,7 +106,8 @@ static void on_message(tutti__workers *w, tutti__membership *m, tutti__worker *w
     if (message->kind == TUTTI__WORKER_READY) {
         channel->was_ready = channel->waits = true;
         channel->ready = *message;
-        channel->step = channel->reported_step = message->step;
+        note_step(channel, message->step);
+        channel->reported_step = message->step;
     }
     channel->finished |= message->kind == TUTTI__WORKER_FINISHED;
     w->finished |= channel->finished;
@@ -325,11 +332,14 @@ static void describe_end(const tutti__workers *w, const tutti__worker *worker, c
                          size_t bytes)
 {
     int status = worker->status;
-    char step[48] = "", how[64];
+    char step[80] = "", how[64];
     const char *why = "";
 
     if (worker->channel.step >= 0)
         snprintf(step, sizeof step, " at step %lld", (long long)worker->channel.step);
+    else if (worker->channel.last_step > 0)
+        snprintf(step, sizeof step, " after step %lld, whose state is lost",
+                 (long long)worker->channel.last_step);
     else
         snprintf(step, sizeof step, " before its first step");
     if (WIFSIGNALED(status) && sigabbrev_np(WTERMSIG(status)))

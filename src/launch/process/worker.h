@@ -15,7 +15,8 @@ typedef struct tutti__worker_channel {
     tutti__worker_message ready;
     uint32_t generation;   /* the last one sent to it; 0: none */
     int rank;              /* its rank there */
-    int64_t step;          /* committed, as far as known; -1: none */
+    int64_t step;          /* committed, as far as known; -1: none, or it has lost that state */
+    int64_t last_step;     /* the last that was known; 0: none */
     int64_t reported_step; /* to the coordinator, for reported_generation, at reported_ns */
     uint32_t step_generation, reported_generation;
     uint64_t reported_ns;

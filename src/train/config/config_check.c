@@ -35,15 +35,15 @@ static tutti_status check_zero_of_shards(const tutti__train_config *c)
 {
     if (c->shards == 0 || c->zero < 2)
         return TUTTI_OK;
-    if (c->zero == 3)
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "zero: with 3 all ranks gather the same weights at the same time, and with "
-            "shards they compute different numbers of them; use zero=2, or shards=0");
+    if (c->zero == 3 && c->ema > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "ema: with shards and zero=3 no rank has all weights to average; use "
+                           "zero=2, or ema=0");
     if (strcmp(c->amp, "fp16") == 0)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "amp: with shards and zero=2 each rank sees infinities in its own share "
-                           "of the gradients only; use amp=bf16, or zero=1");
+                           "amp: with shards and zero=%lld each rank sees infinities in its own "
+                           "share of the gradients only; use amp=bf16, or zero=1",
+                           (long long)c->zero);
     return TUTTI_OK;
 }
 
@@ -55,7 +55,7 @@ static tutti_status check_copies(const tutti__train_config *c, const tutti__part
     if (c->shards == 0 || c->zero == 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "shard_copies: shares of the optimizer state with a second rank are for "
-                           "--shards V with --zero 1 or 2; add %s, or use shard_copies=1",
+                           "--shards V with --zero 1, 2 or 3; add %s, or use shard_copies=1",
                            c->shards == 0 ? "--shards V" : "--zero 1");
     if (c->ema > 0 || c->histograms || parts->own.hooks || strcmp(c->amp, "fp16") == 0)
         return tutti__fail(

@@ -195,9 +195,10 @@ static void note_calls(const tutti__session *s, tutti__footprint *f)
         const tutti__planned_calls *from = tutti__group_planned_calls(groups[i]);
 
         for (size_t k = 0; k < TUTTI__COUNT_OF(from->of); k++) {
-            tutti__planned_call *to = is_message(&from->of[k]) ? &f->pipeline_calls.of[k]
-                                      : s->mesh && i + 1 == n  ? &f->tensor_calls.of[k]
-                                                               : &f->calls.of[k];
+            tutti__planned_call *to = s->pipeline && is_message(&from->of[k])
+                                          ? &f->pipeline_calls.of[k]
+                                      : s->mesh && i + 1 == n ? &f->tensor_calls.of[k]
+                                                              : &f->calls.of[k];
 
             to->name = from->of[k].name ? from->of[k].name : to->name;
             to->n += from->of[k].n;

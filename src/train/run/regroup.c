@@ -312,12 +312,13 @@ static tutti_status take_state(void *self)
 static tutti_status fail_torn(tutti__train_run *run)
 {
     tutti__worker_hand_over(run);
-    return tutti__fail(
-        TUTTI_ERR_MEMORY,
-        "no worker has the complete state any more (with zero, a death loses a share, with "
-        "shard_copies=2 that of two neighbours), and there "
-        "is no checkpoint yet: this worker ends too, and the run starts again "
-        "(--checkpoint-every N writes some)");
+    return tutti__fail(TUTTI_ERR_MEMORY,
+                       "no worker has the complete state any more (%s), and there is no checkpoint "
+                       "yet: this worker ends too, and the run starts again (--checkpoint-every N "
+                       "writes some)",
+                       run->session.config->shard_copies > 1
+                           ? "of a share that has died with its worker the copy has, too"
+                           : "with zero, a death loses a share; shard_copies=2 keeps a copy");
 }
 
 static tutti_status begin_fresh(tutti__train_run *run)
@@ -341,7 +342,7 @@ static tutti_status begin_fresh(tutti__train_run *run)
     if (torn)
         return fail_torn(run);
     TUTTI_TRY(tutti__worker_agree(run, status));
-    if (tutti_elastic_has_lost_all(s->elastic)) {
+    if (tutti_elastic_has_lost_all(s->elastic) && p->workers > 0) { /* by the checkpoint */
         stayed = stayed < p->workers ? stayed : p->workers;
         p->lost += p->workers - stayed;
         p->joined += s->size - stayed;

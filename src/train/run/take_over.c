@@ -141,7 +141,7 @@ void tutti__worker_begin_again(tutti__train_run *run)
 tutti_status tutti__worker_begin_run(tutti__train_run *run, bool *torn_p)
 {
     tutti_elastic *e = run->session.elastic;
-    const bool torn = tutti_elastic_is_torn(e);
+    const bool torn = tutti_elastic_is_torn(e), copies = run->session.config->shard_copies > 1;
     tutti__position *p = &run->position;
 
     if (torn)
@@ -168,9 +168,10 @@ tutti_status tutti__worker_begin_run(tutti__train_run *run, bool *torn_p)
     tutti__totals_set_traffic(&run->totals, run->totals.before, run->session.ddp);
     tutti_elastic_set_step(e, p->at.step);
     if (torn)
-        tutti__progress_say(&run->progress,
-                            "a worker was lost, and with it its share of the optimizer's state: "
-                            "resumed from %s",
-                            run->resume.path);
+        tutti__progress_say(&run->progress, "%s of %sthe optimizer's state%s: resumed from %s",
+                            copies ? "workers were lost, and with them a share"
+                                   : "a worker was lost, and with it its share",
+                            run->session.config->zero == 3 ? "the weights and " : "",
+                            copies ? " and its copy" : "", run->resume.path);
     return run->resume.complete ? TUTTI_OK : tutti__run_begin_folder(run);
 }
