@@ -29,8 +29,11 @@ typedef struct tutti__mesh {
 /* Opens the acceptor. */
 tutti_status tutti__mesh_open(const tutti__bootstrap *boot, tutti__mesh *mesh,
                               const int listeners[2]);
-/* Connects this rank and its peers, which call it too: the higher connects, the lower accepts. Closes all on failure. */
+/* Connects this rank and its peers, which call it too: the higher connects, the lower accepts. After a failure the caller tells those
+ * that are connected, and closes them. */
 tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, tutti__mesh *mesh, double deadline);
+/* Why this rank gives up. */
+void tutti__mesh_tell(const tutti__mesh *mesh, const tutti__cause *cause);
 /* Closes the acceptor, and what came early. */
 void tutti__mesh_close(tutti__mesh *mesh);
 void tutti__early_data_drop(tutti__early_data **list);

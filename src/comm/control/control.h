@@ -15,30 +15,10 @@
 #include "comm/bootstrap/listen.h"
 #include "comm/bootstrap/mesh.h"
 #include "comm/core/communicator.h"
+#include "comm/core/frame.h"
 #include "comm/core/signature.h"
 
 typedef struct tutti__control tutti__control;
-
-typedef enum tutti__frame_kind {
-    TUTTI__FRAME_BEAT,    /* id: the sending thread's kernel id */
-    TUTTI__FRAME_GOODBYE, /* id: the sender's own peers[].seen */
-    TUTTI__FRAME_CAUSE,   /* body: the text */
-    TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
-    TUTTI__FRAME_LEFT, /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
-    TUTTI__FRAME_CALL,  /* body: the signature of the call in which the sender waits for data */
-    TUTTI__FRAME_OTHERS /* this kind and all above belong to the handler */
-} tutti__frame_kind;
-
-typedef struct tutti__frame {
-    uint32_t kind, bytes;    /* of the body that follows */
-    int32_t status, culprit; /* of a cause */
-    union {
-        int32_t own; /* of a cause */
-        int32_t tag; /* this and the rest: for the handler */
-    };
-    uint32_t dtype;
-    uint64_t count, id, receive;
-} tutti__frame;
 
 /* Handles the other kinds of frames. The functions are called from any thread; `begin` and `end` between `enter` and
  * `leave`, and never two at once; `leave` may act on what was found meanwhile. */

@@ -27,12 +27,6 @@
 
 typedef struct tutti__links tutti__links;
 
-/* What goes over a connection: this, then the body. */
-typedef struct tutti__wire_head {
-    uint64_t group; /* the communicator's id; 0: the connection's own, a beat */
-    tutti__frame frame;
-} tutti__wire_head;
-
 /* A frame to a peer. */
 typedef struct tutti__outgoing {
     struct tutti__outgoing *next;
@@ -101,6 +95,8 @@ struct tutti__links {
     char name[64];  /* of the first group */
     int size, rank; /* in it */
     uint64_t id;    /* of it */
+    uint64_t
+        first_id; /* under which its ranks connected, and by which one that has yet to learn `id` names it */
     /* Of connections that are made later; directory NULL: none. */
     tutti__directory *directory;
     tutti__listeners listeners;

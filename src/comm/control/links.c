@@ -312,6 +312,7 @@ tutti__links *tutti__links_new(const tutti__comm *comm, const tutti__control_opt
     links->size = comm->size;
     links->rank = comm->rank;
     links->id = comm->id;
+    links->first_id = opts ? opts->mesh->id : comm->id;
     links->connect_ms = comm->timeout_ms;
     links->epoll = links->wake = -1;
     links->listeners = (tutti__listeners){-1, -1};

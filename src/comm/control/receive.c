@@ -38,6 +38,7 @@ static tutti__control *find(const tutti__links *links, uint64_t group)
 {
     tutti__control *control = links->controls;
 
+    group = group == links->first_id ? links->id : group;
     while (control && control->comm->id != group)
         control = control->next;
     return control;
@@ -93,6 +94,8 @@ static bool sound(const tutti__control *control, const tutti__frame *head)
 {
     if (head->kind >= TUTTI__FRAME_OTHERS) /* of a group that this rank has left: discarded */
         return !control || control->handler.valid(head);
+    if (head->kind == TUTTI__FRAME_TABLE)
+        return false;
     if (head->kind == TUTTI__FRAME_CAUSE)
         return head->bytes < sizeof((tutti__cause *)0)->text && head->status != TUTTI_OK;
     return head->bytes == (head->kind == TUTTI__FRAME_CALL ? sizeof(tutti__signature) : 0);

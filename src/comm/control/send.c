@@ -338,14 +338,9 @@ void tutti__control_pass_left(tutti__control *control, int rank, int from, uint6
 
 void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
 {
-    const tutti__frame head = {.kind = TUTTI__FRAME_CAUSE,
-                               .status = cause->status,
-                               .culprit = cause->culprit,
-                               .own = cause->own,
-                               .count = atomic_load(&control->opening) &&
-                                        atomic_load(&control->heard) != TUTTI__HEARD_CAUSE,
-                               .bytes = (uint32_t)strlen(cause->text)};
-
+    const tutti__frame head =
+        tutti__cause_frame(cause, atomic_load(&control->opening) &&
+                                      atomic_load(&control->heard) != TUTTI__HEARD_CAUSE);
     tutti__flood_action action;
 
     pthread_mutex_lock(&control->links->lock);
