@@ -359,6 +359,7 @@ static tutti_status connect_neighbours(search *s)
         comm->id = s->mesh.id;
     TUTTI_TRY(tutti__mesh_open(boot, &s->mesh, (int[2]){s->at.local, s->at.tcp}));
     TUTTI_TRY(tutti__mesh_connect(boot, &s->mesh, s->deadline + (s->know_all ? 0 : 2 * TURN_MS)));
+    s->group->boot.connected = true;
     if (s->know_all)
         return TUTTI_OK;
     TUTTI_TRY(tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,

@@ -1,4 +1,5 @@
 /* group_refuse.c -- a group cannot be made: the other ranks learn why.   SPDX-License-Identifier: MIT */
+#include "comm/bootstrap/store/store.h"
 #include "comm/control/control.h"
 #include "comm/group_join.h"
 
@@ -6,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARENT_MS = 300 };
+enum { PARENT_MS = 300, LINGER_MS = 500 };
 
 /* Tells the other members why this one cannot make the group, unless it has failed for all; *first: the cause. Of a death the
  * parent group knows too, or will in a moment: its numbers are those that the program knows. */
@@ -72,6 +73,8 @@ static void agree_on_cause(tutti_group *group, const tutti__mesh *mesh, tutti_st
     *first = comm->cause;
     if (mesh)
         tutti__mesh_tell(mesh, first);
+    if (group->boot.store) /* others ask it why they miss this rank */
+        tutti__store_linger(group->boot.store, tutti__now_ms() + LINGER_MS);
     if (own) { /* others may have found first that this rank vanished */
         *first = (tutti__cause){.status = status, .culprit = comm->rank};
         memcpy(first->text, message, sizeof message);

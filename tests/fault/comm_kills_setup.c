@@ -6,18 +6,25 @@
 static void of_33(void **state)
 {
     (void)state;
-    setup_kills(33, 5, false, 29);
+    setup_kills(33, 8, SETUP_SHARED, 29);
 }
 
 static void of_20_over_tcp(void **state)
 {
     (void)state;
-    setup_kills(20, 5, true, 29);
+    setup_kills(20, 6, SETUP_TCP, 29);
+}
+
+static void of_17_with_the_store_of_one(void **state)
+{
+    (void)state;
+    setup_kills(17, 8, SETUP_HOSTED, 29);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(of_33), cmocka_unit_test(of_20_over_tcp)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(of_33), cmocka_unit_test(of_20_over_tcp),
+                                       cmocka_unit_test(of_17_with_the_store_of_one)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

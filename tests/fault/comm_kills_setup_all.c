@@ -5,22 +5,25 @@
 static void of_20(void **state)
 {
     (void)state;
-    setup_kills(20, 20, false, 1);
-    setup_kills(20, 15, true, 1);
+    setup_kills(20, 15, SETUP_SHARED, 1);
+    setup_kills(20, 10, SETUP_TCP, 1);
+    setup_kills(20, 10, SETUP_HOSTED, 1);
 }
 
 static void of_33(void **state)
 {
     (void)state;
-    setup_kills(33, 20, false, 1);
-    setup_kills(33, 15, true, 1);
+    setup_kills(33, 15, SETUP_SHARED, 1);
+    setup_kills(33, 10, SETUP_TCP, 1);
+    setup_kills(33, 10, SETUP_HOSTED, 1);
 }
 
 static void of_64(void **state)
 {
     (void)state;
-    setup_kills(64, 20, false, 1);
-    setup_kills(64, 10, true, 1);
+    setup_kills(64, 15, SETUP_SHARED, 1);
+    setup_kills(64, 8, SETUP_TCP, 1);
+    setup_kills(64, 7, SETUP_HOSTED, 1);
 }
 
 int main(void)

@@ -22,6 +22,7 @@ typedef struct tutti__bootstrap {
     int heartbeat_ms;  /* requested; 0: off */
     bool tcp;          /* requested for all connections */
     bool mpi;          /* MPI is the engine; sockets are for the control channel only */
+    bool connected;    /* with all neighbours */
     int attempt;       /* of the job, if it is launched */
     bool launched;     /* the launcher hosts the store */
     _Atomic bool made; /* by all ranks, as far as this one knows */

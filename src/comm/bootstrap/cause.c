@@ -15,6 +15,7 @@ bool tutti__bootstrap_in_process(const tutti__bootstrap *boot)
     return boot->store && boot->store->in_process;
 }
 
+/* False: it has no such value, or does not answer. */
 static bool ask(const tutti__bootstrap *boot, const tutti__request *request, tutti__cause *known)
 {
     tutti__reply reply = {.value = known, .bytes = sizeof *known};
@@ -50,6 +51,16 @@ static void ask_launcher(const tutti__bootstrap *boot, tutti__cause *cause)
     cause->culprit = rank_in(boot->comm, known.culprit);
 }
 
+/* All need it: a rank that refuses connections now has ended because of that. One that closes a connection says why first. */
+static void note_store_lost(const tutti__bootstrap *boot, tutti__cause *cause)
+{
+    *cause = (tutti__cause){.status = TUTTI_ERR_PEER, .culprit = boot->launched ? -1 : 0};
+    snprintf(cause->text, sizeof cause->text,
+             "%s is gone: the process that hosts it (%s) ended, or its host went away; see its "
+             "last lines for the reason",
+             boot->store->where, boot->launched ? "the launcher's" : "rank 0");
+}
+
 void tutti__bootstrap_agree(void *self, tutti__cause *cause)
 {
     const tutti__bootstrap *boot = self;
@@ -57,19 +68,21 @@ void tutti__bootstrap_agree(void *self, tutti__cause *cause)
     char key[256], message[2048];
     tutti__cause known;
 
-    if (atomic_load(&boot->made) || !boot->store || boot->store->lost)
+    if (atomic_load(&boot->made) || !boot->store)
         return;
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (boot->launched)
+    if (boot->launched && !boot->store->lost)
         ask_launcher(boot, cause);
     snprintf(key, sizeof key, "%s/cause", boot->prefix);
-    if (ask(boot,
-            &(tutti__request){.op = TUTTI__COMPARE_SET,
-                              .key = key,
-                              .value = cause,
-                              .value_bytes = sizeof *cause,
-                              .patience_ms = ANSWER_MS},
-            &known))
+    if (!boot->store->lost && ask(boot,
+                                  &(tutti__request){.op = TUTTI__COMPARE_SET,
+                                                    .key = key,
+                                                    .value = cause,
+                                                    .value_bytes = sizeof *cause,
+                                                    .patience_ms = ANSWER_MS},
+                                  &known))
         *cause = known;
+    else if (boot->store->lost && !boot->connected)
+        note_store_lost(boot, cause);
     (void)tutti__fail_again(status, message);
 }

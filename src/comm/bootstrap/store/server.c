@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -48,10 +49,17 @@ struct tutti__server {
     tutti__acceptor acceptor;
     tutti__dictionary dictionary;
     connection *connections;
+    _Atomic int n_others; /* connections of other processes */
 };
+
+static bool is_others(const tutti__server *s, const connection *c)
+{
+    return c->claim.process != s->claim.process;
+}
 
 static void drop(tutti__server *s, connection *c)
 {
+    atomic_fetch_sub(&s->n_others, is_others(s, c));
     if (c->previous)
         c->previous->next = c->next;
     else
@@ -278,6 +286,7 @@ static void welcome(void *context, int fd, const tutti__claim *claim)
     }
     c->fd = fd;
     c->claim = *claim;
+    atomic_fetch_add(&s->n_others, is_others(s, c));
     c->next = s->connections;
     if (c->next)
         c->next->previous = c;
@@ -361,6 +370,12 @@ void tutti__server_free(tutti__server *s)
     close(s->stop);
     tutti__dictionary_destroy(&s->dictionary);
     free(s);
+}
+
+void tutti__server_linger(const tutti__server *s, double deadline)
+{
+    while (atomic_load(&s->n_others) > 0 && tutti__now_ms() < deadline)
+        poll(NULL, 0, 2);
 }
 
 void tutti__server_fence(tutti__server *s, uint32_t attempt)

@@ -108,6 +108,10 @@ typedef struct tutti__server tutti__server;
 tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
                                const tutti__secret *secret);
 void tutti__server_free(tutti__server *server);
+/* Until no other process is connected. */
+void tutti__server_linger(const tutti__server *server, double deadline);
+/* The same for a store; if another process hosts it, does not wait. */
+void tutti__store_linger(tutti_store *store, double deadline);
 /* Ends all attempts of the job before this one: their ranks are disconnected and rejected. */
 void tutti__server_fence(tutti__server *server, uint32_t attempt);
 /* The same for a store that this process hosts. */

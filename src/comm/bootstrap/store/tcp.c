@@ -260,6 +260,14 @@ static tutti_status handle_new(tutti_store **store_p, const tutti__address *addr
     return TUTTI_OK;
 }
 
+void tutti__store_linger(tutti_store *store, double deadline)
+{
+    const tcp_store *t = (tcp_store *)store;
+
+    if (store->ops == &TCP_OPS && t->hosted)
+        tutti__server_linger(t->hosted, deadline);
+}
+
 void tutti__store_fence(tutti_store *store, int attempt)
 {
     const tcp_store *t = (tcp_store *)store;
