@@ -32,6 +32,11 @@ typedef struct tutti__bootstrap {
 bool tutti__bootstrap_in_process(const tutti__bootstrap *boot);
 /* The rank has closed its connection, or does not listen any more. */
 tutti_status tutti__bootstrap_fail_lost(const tutti__bootstrap *boot, int rank, const char *reason);
+/* This rank cannot connect to another, at an address (NULL: not said), for this errno: the cause is the rank itself if it has no descriptor or
+ * memory for that (MEMORY, with the remedy), else the other one (PEER). */
+tutti__cause tutti__connect_cause(const tutti__comm *comm, int rank, const tutti__address *at,
+                                  int error);
+tutti_status tutti__fail_connect(tutti__comm *comm, int rank, const tutti__address *at, int error);
 /* An observer's (core/communicator.h). */
 void tutti__bootstrap_agree(void *boot, tutti__cause *cause);
 

@@ -5,7 +5,9 @@
 #include "comm/bootstrap/bootstrap.h"
 #include "comm/bootstrap/store/store.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 /* How long to wait for the store's answer. */
 enum { ANSWER_MS = 1000 };
@@ -85,4 +87,49 @@ void tutti__bootstrap_agree(void *self, tutti__cause *cause)
     else if (boot->store->lost && !boot->connected)
         note_store_lost(boot, cause);
     (void)tutti__fail_again(status, message);
+}
+
+/* ---- Connecting ---------------------------------------------------------------------------------------------------- */
+
+/* NULL: the error is not for want of something of this process or host. */
+static const char *remedy_for(int error)
+{
+    switch (error) {
+    case EMFILE:
+        return "raise its limit of open files (ulimit -n)";
+    case ENFILE:
+        return "raise its host's limit of open files (sysctl fs.file-max)";
+    case ENOMEM:
+    case ENOBUFS:
+        return "its host has no memory left for it";
+    default:
+        return NULL;
+    }
+}
+
+tutti__cause tutti__connect_cause(const tutti__comm *comm, int rank, const tutti__address *at,
+                                  int error)
+{
+    const char *remedy = remedy_for(error);
+    tutti__cause cause = {.status = remedy ? TUTTI_ERR_MEMORY : TUTTI_ERR_PEER,
+                          .culprit = remedy ? comm->rank : rank};
+    char who[128], peer[128], where[80] = "";
+
+    tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
+    tutti__comm_peer_text(comm, rank, peer, sizeof peer);
+    if (at)
+        tutti__address_text(at, where, sizeof where);
+    snprintf(cause.text, sizeof cause.text, "%s cannot connect to %s%s%s: %s%s%s", who, peer,
+             at ? " at " : "", where, strerror(error), remedy ? "; " : ": ",
+             remedy ? remedy
+                    : "is a firewall or a link between them? (all TCP ports must be open between "
+                      "the hosts of a job)");
+    return cause;
+}
+
+tutti_status tutti__fail_connect(tutti__comm *comm, int rank, const tutti__address *at, int error)
+{
+    const tutti__cause cause = tutti__connect_cause(comm, rank, at, error);
+
+    return tutti__comm_fail(comm, (tutti_status)cause.status, cause.culprit, "%s", cause.text);
 }

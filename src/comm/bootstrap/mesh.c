@@ -160,15 +160,12 @@ static tutti_status call_rank(const tutti__bootstrap *boot, tutti__mesh *mesh, i
     if (c.error == ECANCELED)
         return tutti__fail(TUTTI_ERR_PEER, "was told to give up making group \"%s\"",
                            boot->comm->name);
-    if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH) {
+    if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH)
         tutti__sockets_note_unreached(rank);
-        return tutti__comm_fail(boot->comm, TUTTI_ERR_PEER, rank,
-                                "%s cannot be reached at %s while the group is being made (%s): is "
-                                "a firewall or a link between this host and that one?",
-                                peer, at, strerror(c.error));
-    }
-    if (c.error)
+    if (c.error == ECONNREFUSED || c.error == ECONNRESET)
         return tutti__bootstrap_fail_lost(boot, rank, strerror(c.error));
+    if (c.error)
+        return tutti__fail_connect(boot->comm, rank, address, c.error);
     if (c.status == TUTTI_ERR_PEER)
         return tutti__bootstrap_fail_lost(boot, rank, "it closed the connection");
     if (c.status == TUTTI_ERR_TIMEOUT)
@@ -198,16 +195,6 @@ static int place_of(const tutti__mesh *mesh, int rank)
     return i;
 }
 
-static bool came_early(const tutti__mesh *mesh, const tutti__claim *claim)
-{
-    const tutti__early_data *e = mesh->early;
-
-    while (e && (e->group != claim->group || e->rank != (int)claim->rank - 1 ||
-                 e->channel != (int)claim->channel))
-        e = e->next;
-    return e != NULL;
-}
-
 /* Whether a connection is expected. A rank that is done with this may already connect for data. */
 static char decide(void *context, int fd, const tutti__claim *claim)
 {
@@ -219,33 +206,23 @@ static char decide(void *context, int fd, const tutti__claim *claim)
 
     if (claim->attempt < boot->secret.attempt)
         return TUTTI__STALE;
-    if (claim->group != a->mesh->id || rank <= (uint32_t)boot->comm->rank || place < 0 ||
-        claim->channel > TUTTI__MAX_SOCKETS)
+    if (claim->group != a->mesh->id || rank <= (uint32_t)boot->comm->rank || place < 0)
         return TUTTI__UNKNOWN;
-    if (claim->channel > 0 ? came_early(a->mesh, claim) : a->mesh->fds[place] >= 0)
-        return TUTTI__TAKEN;
     if (!boot->secret.set && tutti__of_another_user(fd))
         return TUTTI__OTHER_USER;
-    return TUTTI__WELCOME;
+    if (claim->channel > 0)
+        return tutti__early_data_decide(a->mesh->early, claim, boot->comm->rank);
+    return a->mesh->fds[place] >= 0 ? TUTTI__TAKEN : TUTTI__WELCOME;
 }
 
 static void welcome(void *context, int fd, const tutti__claim *claim)
 {
     accepting *a = context;
-    tutti__early_data *early = claim->channel > 0 ? malloc(sizeof *early) : NULL;
 
-    if (early) {
-        *early = (tutti__early_data){.next = a->mesh->early,
-                                     .group = claim->group,
-                                     .rank = (int)claim->rank - 1,
-                                     .channel = (int)claim->channel,
-                                     .fd = fd};
-        a->mesh->early = early;
-    } else if (claim->channel > 0) {
-        close(fd);
-    } else {
+    if (claim->channel > 0)
+        tutti__early_data_keep(&a->mesh->early, fd, claim);
+    else
         a->mesh->fds[place_of(a->mesh, (int)claim->rank - 1)] = fd;
-    }
 }
 
 static bool is_missing(const tutti__bootstrap *boot, const tutti__mesh *mesh, int place)
@@ -387,16 +364,6 @@ void tutti__mesh_tell(const tutti__mesh *mesh, const tutti__cause *cause)
     for (int i = 0; i < mesh->n; i++)
         if (mesh->fds[i] >= 0 && tutti__send_all(mesh->fds[i], &head, sizeof head, deadline) == 0)
             (void)tutti__send_all(mesh->fds[i], cause->text, head.frame.bytes, deadline);
-}
-
-void tutti__early_data_drop(tutti__early_data **list)
-{
-    tutti__early_data *early = *list;
-
-    *list = early->next;
-    if (early->fd >= 0)
-        close(early->fd);
-    free(early);
 }
 
 void tutti__mesh_close(tutti__mesh *mesh)
