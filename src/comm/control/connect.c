@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 /* GRACE: in which a death is told. RETRY: to a process whose queue or table of descriptors is full. CROSSED: to one that says that its own
- * connection is about to come. FULL: how long one may have no descriptor free. */
-enum { GRACE_MS = 300, RETRY_MS = 2, CROSSED_MS = 50, FULL_MS = 10000 };
+ * connection is about to come. FULL: how long one may have no descriptor free, which is asked at each PAUSE. */
+enum { GRACE_MS = 300, RETRY_MS = 2, CROSSED_MS = 50, PAUSE_MS = 100, FULL_MS = 10000 };
 
 typedef struct tutti__connecting {
     tutti__connector connector;
@@ -123,15 +123,20 @@ static void watch(tutti__links *links, int at, int operation)
         epoll_ctl(links->epoll, operation, fd, &event);
 }
 
-bool tutti__connect_again(const tutti__connector *c, double *full_ms, double deadline)
+int tutti__connect_again(const tutti__connector *c, double *full_ms, double deadline)
 {
     const bool full = !c->error && c->status == TUTTI_ERR_MEMORY;
     const double now = tutti__now_ms();
 
     *full_ms = !full ? 0 : *full_ms > 0 ? *full_ms : now;
-    return now < deadline && (!full || now < *full_ms + FULL_MS) &&
-           (full || c->error == EAGAIN || c->error == ECONNRESET ||
-            (!c->error && c->status == TUTTI_ERR_PEER));
+    if (now >= deadline)
+        return 0;
+    if (full)
+        return now < *full_ms + FULL_MS ? PAUSE_MS : 0;
+    return c->error == EAGAIN || c->error == ECONNRESET ||
+                   (!c->error && c->status == TUTTI_ERR_PEER)
+               ? RETRY_MS
+               : 0;
 }
 
 static void fail(tutti__links *links, int at)
@@ -141,13 +146,15 @@ static void fail(tutti__links *links, int at)
     const bool crossed = !c->error && c->handshake.next == TUTTI__AWAIT_VERDICT &&
                          c->handshake.answer[0] == TUTTI__CROSSED;
     const tutti_status status = c->status;
-    const int error = c->error;
+    const int error = c->error,
+              pause = !crossed ? tutti__connect_again(c, &connecting->full_ms, connecting->deadline)
+                      : tutti__now_ms() < connecting->deadline ? CROSSED_MS
+                                                               : 0;
 
     if (error == ECONNREFUSED) {
         be_refused(links, at);
-    } else if (crossed ? tutti__now_ms() < connecting->deadline
-                       : tutti__connect_again(c, &connecting->full_ms, connecting->deadline)) {
-        connecting->again_ms = tutti__now_ms() + (crossed ? CROSSED_MS : RETRY_MS);
+    } else if (pause > 0) {
+        connecting->again_ms = tutti__now_ms() + pause;
         tutti__connector_close(&connecting->connector);
         atomic_store(&links->at[at].state, TUTTI__LINK_WANTED);
     } else {

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { RETRY_MS = 2 }; /* to a process that is full */
-
 struct tutti__data_connecting {
     const tutti__links *links;
     tutti__address address;
@@ -59,9 +57,10 @@ tutti__data_connecting *tutti__data_begin(const tutti__control *control, int ran
 static int fail(tutti__data_connecting *d)
 {
     const tutti__connector *c = &d->connector;
+    const int pause = tutti__connect_again(c, &d->full_ms, d->opts.deadline);
 
-    if (tutti__connect_again(c, &d->full_ms, d->opts.deadline)) {
-        d->again_ms = tutti__now_ms() + RETRY_MS;
+    if (pause > 0) {
+        d->again_ms = tutti__now_ms() + pause;
         return EINPROGRESS;
     }
     return c->error ? c->error : c->status == TUTTI_ERR_TIMEOUT ? ETIME : EPROTO;

@@ -216,10 +216,10 @@ void tutti__links_leave(tutti__links *links);
 /* What a connection to the rank behind the link says, and expects to hear. who: for messages. */
 void tutti__connect_describe(tutti__connector_opts *opts, tutti__claim *theirs, char *who,
                              size_t capacity, const tutti__links *links, int at);
-/* Whether an attempt that failed may be made again: the peer's queue is full, it has no descriptor free, or has closed the connection. An acceptor
+/* In how many milliseconds an attempt that failed may be made again, 0: not at all: the peer's queue is full, it has no descriptor free, or has closed the connection. An acceptor
  * that makes room does so, or a process that ends: which of them, the next attempt shows. *full_ms: since when it has no descriptor, kept for the
  * next time. */
-bool tutti__connect_again(const tutti__connector *c, double *full_ms, double deadline);
+int tutti__connect_again(const tutti__connector *c, double *full_ms, double deadline);
 /* 0 or an errno. */
 int tutti__connect_start(tutti__links *links);
 /* Begins connections that are wanted, and ends what takes too long. */

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -372,10 +371,9 @@ void tutti__server_free(tutti__server *s)
     free(s);
 }
 
-void tutti__server_linger(const tutti__server *s, double deadline)
+int tutti__server_n_others(const tutti__server *s)
 {
-    while (atomic_load(&s->n_others) > 0 && tutti__now_ms() < deadline)
-        poll(NULL, 0, 2);
+    return atomic_load(&s->n_others);
 }
 
 void tutti__server_fence(tutti__server *s, uint32_t attempt)

@@ -108,9 +108,10 @@ typedef struct tutti__server tutti__server;
 tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
                                const tutti__secret *secret);
 void tutti__server_free(tutti__server *server);
-/* Until no other process is connected. */
-void tutti__server_linger(const tutti__server *server, double deadline);
-/* The same for a store; if another process hosts it, does not wait. */
+/* How many connections other processes have; of a store that another process hosts: 0. */
+int tutti__server_n_others(const tutti__server *server);
+int tutti__store_n_clients(tutti_store *store);
+/* Waits until there are none. */
 void tutti__store_linger(tutti_store *store, double deadline);
 /* Ends all attempts of the job before this one: their ranks are disconnected and rejected. */
 void tutti__server_fence(tutti__server *server, uint32_t attempt);

@@ -150,9 +150,13 @@ static void call(const tutti__tcp *tcp)
     const tutti__signature *mine = &tcp->schedule.op->signature;
     const tutti__frame head = {.kind = TUTTI__FRAME_CALL, .bytes = sizeof *mine};
 
-    for (int i = 0; i < tcp->n_channels; i++)
-        if (tcp->channels[i].fd < 0 && tcp->channels[i].part == 0 && tcp->control)
-            tutti__control_send(tcp->control, tcp->channels[i].rank, &head, mine);
+    for (int i = 0; i < tcp->n_channels; i++) {
+        const tutti__channel *c = &tcp->channels[i];
+
+        if (c->fd < 0 && c->part == 0 && tcp->control &&
+            !tutti__control_connects(tcp->control, c->rank))
+            tutti__control_send(tcp->control, c->rank, &head, mine);
+    }
 }
 
 /* Nothing has moved for a while. Another call than ours may have other peers: of ranks that are not in the schedule, looks at what call they
