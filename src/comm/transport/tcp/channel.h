@@ -25,6 +25,7 @@ typedef struct tutti__tcp_direction {
 typedef struct tutti__channel {
     int fd, rank;      /* fd -1: the peer has yet to connect */
     int part, n_parts; /* which part of each message it carries */
+    bool pending;      /* its connection is being made, and was not ready when last polled */
     bool first;        /* the signature comes before the messages */
     tutti__tcp_direction out, in;
     bool checked;                 /* the received signature equals ours */

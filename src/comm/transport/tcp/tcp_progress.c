@@ -216,7 +216,7 @@ static tutti_status connect_channel(tutti__tcp *tcp, tutti__channel *c, bool *co
     int error = 0;
 
     *connected = c->fd >= 0;
-    if (*connected)
+    if (*connected || c->pending)
         return TUTTI_OK;
     if (!left || tutti__tcp_connecting(tcp, c) || !tutti__control_connects(tcp->control, c->rank))
         error = tutti__tcp_connect(tcp, c);
@@ -282,22 +282,44 @@ static struct pollfd poll_of(const tutti__tcp *tcp, const tutti__channel *c, sho
     return p;
 }
 
+/* Of many connections that are being made, those that are not ready need not be looked at. */
+static void note_pending(const tutti__tcp *tcp)
+{
+    const double now = tcp->n_connecting > 0 ? tutti__now_ms() : 0;
+    nfds_t n = 0;
+
+    for (int i = 0; i < tcp->n_channels && tcp->n_connecting > 0; i++) {
+        tutti__channel *c = &tcp->channels[i];
+        const struct tutti__data_connecting *connecting;
+
+        if (!tutti__channel_events(c, row_of(tcp, c)))
+            continue;
+        connecting = c->fd < 0 ? tutti__tcp_connecting(tcp, c) : NULL;
+        c->pending = connecting && !tcp->polls[n].revents && now < tutti__data_next(connecting);
+        n++;
+    }
+}
+
 static tutti_status sleep_until_ready(tutti__tcp *tcp)
 {
     const double look = tutti__now_ms() + tcp->look_ms;
     double next = deadline_of(tcp);
     nfds_t n = 0;
     uint64_t wakes;
+    int ready;
 
     for (int i = 0; i < tcp->n_channels; i++) {
-        const tutti__channel *c = &tcp->channels[i];
+        tutti__channel *c = &tcp->channels[i];
         short events = tutti__channel_events(c, row_of(tcp, c));
 
+        c->pending = false;
         if (events)
             tcp->polls[n++] = poll_of(tcp, c, events, &next);
     }
     tcp->polls[n] = (struct pollfd){tcp->wake, POLLIN, 0};
-    if (poll(tcp->polls, n + 1, tutti__poll_ms(look < next ? look : next)) == 0)
+    ready = poll(tcp->polls, n + 1, tutti__poll_ms(look < next ? look : next));
+    note_pending(tcp);
+    if (ready == 0)
         return tutti__now_ms() >= look ? look_around(tcp) : TUTTI_OK;
     if (tcp->polls[n].revents && read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return tutti__comm_fail(tcp->comm, TUTTI_ERR_INTERNAL, tcp->comm->rank, "eventfd: %s",
