@@ -20,18 +20,15 @@
 #include "comm/transport/shared_memory/shm.h"
 #include "comm/transport/tcp/tcp.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-/* TURN_MS: a rank waits that much longer for those that wait for others. Descriptors: LISTENING: a socket, and the acceptor's two; CONTROL: the
- * control channel's own. */
-enum { TURN_MS = 500, LISTENING = 3, CONTROL = 2 };
+/* A rank waits that much longer for those that wait for others. */
+enum { TURN_MS = 500 };
 
 /* ---- Connections ------------------------------------------------------------------------------------------- */
 
@@ -171,65 +168,6 @@ static tutti_status open_all(tutti_group *group, double deadline)
     tutti__engine_observe(group->engine);
     return group->engine->ops->measure ? group->engine->ops->measure(group->engine, deadline)
                                        : TUTTI_OK;
-}
-
-/* ---- Descriptors ------------------------------------------------------------------------------------------- */
-
-/* How many this process has open; without /proc, the three that every process has. */
-static int count_open(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    const struct dirent *entry;
-    int n = 0;
-
-    while (folder && (entry = readdir(folder)) != NULL)
-        n += *entry->d_name != '.';
-    if (folder)
-        closedir(folder);
-    return n > 0 ? n - 1 : 3; /* without the folder's */
-}
-
-/* Over TCP, the peers with which a rank is connected when the group is made: all in a small one, else the ranks 1, 2, 4, ... before and
- * after it, in which it measures links and waits for all. */
-static int count_data_peers(int size)
-{
-    int n = 0;
-
-    if (size <= TUTTI__TUNER_DIRECT)
-        return size - 1;
-    for (int step = 1; step < size; step *= 2) {
-        bool new = true, other = 2 * step != size;
-
-        for (int before = 1; before < step; before *= 2)
-            new = new &&before != size - step;
-        n += new + (new &&other);
-    }
-    return n;
-}
-
-/* Refuses a limit that is certainly too low at once, instead of while the others wait. `known`: the transport is chosen. */
-static tutti_status check_descriptors(const tutti_group *group, bool known)
-{
-    const tutti__bootstrap *boot = &group->boot;
-    const int size = group->comm.size,
-              clients = boot->store && boot->store->hosted && !known
-                            ? size - 1 - tutti__store_n_clients(boot->store)
-                            : 0;
-    const bool tcp = (known ? group->plan.tcp : boot->tcp) && !boot->mpi;
-    struct rlimit limit;
-    int near[TUTTI__NEIGHBOURS];
-    int least = count_open() + (known ? 0 : LISTENING + !tcp) + CONTROL +
-                tutti__tree_neighbours(group->comm.rank, size, near) + (clients > 0 ? clients : 0) +
-                (tcp ? 1 + count_data_peers(size) : 0);
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)least)
-        return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_MEMORY,
-                       "rank %d of %d needs connections to other ranks%s and a few files more, at "
-                       "least %d, but this process may open %llu (ulimit -n): raise that",
-                       group->comm.rank, size,
-                       clients > 0 ? ", one from each to the store that it hosts," : "", least,
-                       (unsigned long long)limit.rlim_cur);
 }
 
 /* ---- Finding the others ------------------------------------------------------------------------------------ */
@@ -379,7 +317,7 @@ static tutti_status choose(search *s)
     group->plan = tutti__choose(&group->boot, s->infos, group->host_ids);
     tutti__peer_info_note(&group->boot, s->infos);
     if (s->know_all && !group->boot.tcp)
-        TUTTI_TRY(check_descriptors(group, true));
+        TUTTI_TRY(tutti__check_descriptors(group, true));
     return group->plan.tcp && s->at.tcp < 0
                ? tutti__fail(TUTTI_ERR_MISMATCH, "some ranks ask for TCP and some do not")
                : TUTTI_OK;
@@ -630,7 +568,7 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
         snprintf(boot->prefix, sizeof boot->prefix, "%s", member->base);
         return find_members(group, member, deadline);
     }
-    TUTTI_TRY(check_descriptors(group, false));
+    TUTTI_TRY(tutti__check_descriptors(group, false));
     if (boot->mpi) {
         TUTTI_TRY(tutti__mpi_open(&group->engine, &group->comm, NULL, NULL, 0, deadline));
         return find_others(group, search_p, deadline);

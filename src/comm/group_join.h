@@ -24,6 +24,11 @@ typedef struct tutti__group_member {
 tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *member,
                          tutti_store *store);
 
+/* ---- group_descriptors.c --------------------------------------------------------------------------------------- */
+
+/* Refuses a limit that is certainly too low at once, instead of while the others wait. known: the transport is chosen. */
+tutti_status tutti__check_descriptors(const tutti_group *group, bool known);
+
 /* ---- group_refuse.c: it failed --------------------------------------------------------------------------------- */
 
 /* Before there was a group that could fail: tells the members of its parent. */

@@ -40,7 +40,4 @@ tutti_status tutti__fail_connect(tutti__comm *comm, int rank, const tutti__addre
 /* An observer's (core/communicator.h). */
 void tutti__bootstrap_agree(void *boot, tutti__cause *cause);
 
-/* The key in the launcher's store, by the attempt, of a tutti__cause: which process failed first, with its rank in the job. */
-#define TUTTI__LAUNCHER_CAUSE "launcher/%d/cause"
-
 #endif

@@ -3,6 +3,7 @@
  * A rank that gives up closes its connections, so its neighbours miss it before they can know why. The law is that a cause is in the
  * store, and on the connections, before they close; who misses a rank asks the store first. */
 #include "comm/bootstrap/bootstrap.h"
+#include "comm/bootstrap/launcher_cause.h"
 #include "comm/bootstrap/store/store.h"
 
 #include <errno.h>
@@ -39,13 +40,29 @@ static int rank_in(const tutti__comm *comm, int world_rank)
                                                                                        : -1;
 }
 
+static void name_key(char *key, size_t capacity, int attempt)
+{
+    snprintf(key, capacity, "launcher/%d/cause", attempt);
+}
+
+tutti_status tutti__launcher_cause_leave(tutti_store *store, int attempt, int rank,
+                                         const char *text)
+{
+    tutti__cause cause = {.status = TUTTI_ERR_PEER, .culprit = rank};
+    char key[64];
+
+    snprintf(cause.text, sizeof cause.text, "%s", text);
+    name_key(key, sizeof key, attempt);
+    return tutti_store_set(store, key, &cause, sizeof cause);
+}
+
 /* The launcher has seen which process failed first, and ends the others. */
 static void ask_launcher(const tutti__bootstrap *boot, tutti__cause *cause)
 {
     tutti__cause known;
     char key[64];
 
-    snprintf(key, sizeof key, TUTTI__LAUNCHER_CAUSE, boot->attempt);
+    name_key(key, sizeof key, boot->attempt);
     if (!ask(boot, &(tutti__request){.op = TUTTI__GET, .key = key, .patience_ms = ANSWER_MS},
              &known))
         return;

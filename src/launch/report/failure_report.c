@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "launch/report/failure_report.h"
 #include "base/terminal.h"
-#include "comm/bootstrap/bootstrap.h"
+#include "comm/bootstrap/launcher_cause.h"
 #include "launch/process/descendants.h"
 #include "launch/process/first_failure.h"
 #include "launch/report/flight_table.h"
@@ -379,8 +379,7 @@ static void pass_to_outer_launcher(const tutti__workers *all, const tutti__failu
 static void leave_cause(const tutti__workers *all, const tutti__failure *cause)
 {
     const tutti__worker *w = cause->worker;
-    tutti__cause left = {.status = TUTTI_ERR_PEER, .culprit = w->rank};
-    char key[64], how[160] = "it is stopped (SIGSTOP, a debugger)";
+    char text[400], how[160] = "it is stopped (SIGSTOP, a debugger)";
 
     if (!all->job->store || (cause->effect && !is_stopped(cause)))
         return;
@@ -388,11 +387,11 @@ static void leave_cause(const tutti__workers *all, const tutti__failure *cause)
         tutti__worker_describe(w, how, sizeof how);
     else if (!is_stopped(cause))
         snprintf(how, sizeof how, "it failed");
-    snprintf(left.text, sizeof left.text,
+    snprintf(text, sizeof text,
              "rank %d (%s, process %d) was lost: %s; see its last lines for the reason", w->rank,
              all->job->host, (int)w->pid, how);
-    snprintf(key, sizeof key, TUTTI__LAUNCHER_CAUSE, all->job->round.number);
-    if (tutti_store_set(all->job->store, key, &left, sizeof left) != TUTTI_OK)
+    if (tutti__launcher_cause_leave(all->job->store, all->job->round.number, w->rank, text) !=
+        TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "launch", "%s", tutti_last_error());
 }
 
