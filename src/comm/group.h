@@ -12,6 +12,7 @@
  *     send_recv.c        between two ranks;  atomics.c: an integer a rank;  windows.c: memory that others read
  *     call.c             any of these calls, by a structure;  functions of the program
  *     group_refuse.c     what others are told if a group cannot be made
+ *     group_descriptors.c   whether the limit of open files is enough
  *     group_join.c       set-up, from the first address to the first barrier
  *     group_init.c       by the environment;  split.c: from another group */
 #ifndef TUTTI_COMM_GROUP_H

@@ -25,11 +25,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-/* TURN_MS: a rank waits that much longer for those that wait for others. */
-enum { LEAST_DESCRIPTORS = 12, TURN_MS = 500 };
+/* A rank waits that much longer for those that wait for others. */
+enum { TURN_MS = 500 };
 
 /* ---- Connections ------------------------------------------------------------------------------------------- */
 
@@ -79,10 +78,7 @@ static tutti_status open_memory(const tutti_group *group, tutti__comm *comm, tut
     if (tutti__bootstrap_in_process(boot))
         return tutti__shm_open_threads(shm_p, comm, group->control, deadline);
     status = tutti__shm_open_processes(shm_p, comm, group->control, deadline);
-    if (status != TUTTI_OK)
-        /* before the others notice that this rank is missing */
-        tutti__bootstrap_note_cause(boot, status, NULL);
-    else
+    if (status == TUTTI_OK)
         tutti__p2p_set_memory(group->p2p,
                               &(tutti__p2p_memory){*shm_p, tutti__shm_find, tutti__shm_copy});
     return status;
@@ -283,6 +279,7 @@ static tutti_status meet(tutti_group *group)
     /* a rank that ends after this is missed by its neighbours */
     (void)tutti__control_await_neighbours(group->control, tutti__now_ms() + group->comm.timeout_ms);
     tutti__control_opened(group->control);
+    atomic_store(&group->boot.made, true);
     return TUTTI_OK;
 }
 
@@ -319,6 +316,8 @@ static tutti_status choose(search *s)
         group->host_ids[r] = s->infos[r].host_id;
     group->plan = tutti__choose(&group->boot, s->infos, group->host_ids);
     tutti__peer_info_note(&group->boot, s->infos);
+    if (s->know_all && !group->boot.tcp)
+        TUTTI_TRY(tutti__check_descriptors(group, true));
     return group->plan.tcp && s->at.tcp < 0
                ? tutti__fail(TUTTI_ERR_MISMATCH, "some ranks ask for TCP and some do not")
                : TUTTI_OK;
@@ -353,23 +352,19 @@ static tutti_status connect_neighbours(search *s)
     tutti__comm *comm = &s->group->comm;
     const tutti__bootstrap *boot = &s->group->boot;
     const size_t n = (size_t)comm->size;
-    tutti_status status;
 
-    comm->id =
+    s->mesh.id =
         s->know_all ? tutti__hash64(s->infos, n * sizeof *s->infos) : hash_text(boot->prefix);
-    comm->id ^= hash_text(comm->name);
-    s->mesh.id = comm->id;
+    s->mesh.id ^= hash_text(comm->name);
+    if (s->know_all)
+        comm->id = s->mesh.id;
     TUTTI_TRY(tutti__mesh_open(boot, &s->mesh, (int[2]){s->at.local, s->at.tcp}));
     TUTTI_TRY(tutti__mesh_connect(boot, &s->mesh, s->deadline + (s->know_all ? 0 : 2 * TURN_MS)));
+    s->group->boot.connected = true;
     if (s->know_all)
         return TUTTI_OK;
-    status = tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,
-                                     s->deadline + (4 + tutti__tree_depth(comm->rank)) * TURN_MS);
-    if (status != TUTTI_OK) {
-        /* before the others notice that this rank is missing */
-        tutti__bootstrap_note_cause(boot, status, NULL);
-        return status;
-    }
+    TUTTI_TRY(tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,
+                                      s->deadline + (4 + tutti__tree_depth(comm->rank)) * TURN_MS));
     comm->id ^= hash_text(comm->name);
     TUTTI_TRY(tutti__peer_info_check(boot, NULL, comm->size, s->infos));
     return choose(s);
@@ -417,14 +412,14 @@ static tutti_status look_for_others(search *s)
     return open_all(s->group, s->deadline);
 }
 
-static tutti_status find_others(tutti_group *group, double deadline)
+/* NULL: no memory. */
+static search *search_new(tutti_group *group, double deadline)
 {
     const tutti__comm *comm = &group->comm;
     search *s = tutti__alloc(sizeof *s);
-    tutti_status status = TUTTI_ERR_MEMORY;
 
     if (!s)
-        return TUTTI_ERR_MEMORY;
+        return NULL;
     *s = (search){.group = group,
                   .infos = tutti__alloc((size_t)comm->size * sizeof *s->infos),
                   .at = {-1, -1},
@@ -437,7 +432,16 @@ static tutti_status find_others(tutti_group *group, double deadline)
     for (int i = 0; i < s->mesh.n; i++)
         s->fds[i] = -1;
     if (s->infos)
-        status = look_for_others(s);
+        return s;
+    free(s);
+    return NULL;
+}
+
+/* NULL is fine. */
+static void search_free(search *s)
+{
+    if (!s)
+        return;
     for (int i = 0; i < s->mesh.n; i++)
         if (s->fds[i] >= 0)
             close(s->fds[i]);
@@ -445,7 +449,6 @@ static tutti_status find_others(tutti_group *group, double deadline)
     tutti__listeners_close(&s->at);
     free(s->infos);
     free(s);
-    return status == TUTTI_OK ? meet(group) : status;
 }
 
 /* ---- Members of a group that is there ------------------------------------------------------------------------ */
@@ -518,8 +521,12 @@ static tutti_status group_new(tutti_group **group_p, const tutti__group_member *
     group->backend = member->backend;
     group->flight.comm = comm;
     group->flight.attempt = member->attempt;
-    group->flight.launched = member->launched;
+    group->flight.launched = group->boot.launched = member->launched;
+    group->boot.attempt = member->attempt;
+    atomic_store(&group->boot.made, member->parent != NULL);
     status = tutti__comm_init(comm);
+    tutti__comm_observe(comm,
+                        &(tutti__observer){.self = &group->boot, .agree = tutti__bootstrap_agree});
     if (status == TUTTI_OK)
         status = tutti__flight_open(&group->flight);
     if (status == TUTTI_OK)
@@ -531,25 +538,6 @@ static tutti_status group_new(tutti_group **group_p, const tutti__group_member *
     return status;
 }
 
-/* Refuses a limit that is certainly too low at once, instead of while the others wait. */
-static tutti_status check_descriptors(const tutti_group *group)
-{
-    const bool hosts = group->boot.store && group->boot.store->hosted;
-    struct rlimit limit;
-    int near[TUTTI__NEIGHBOURS];
-    int least = LEAST_DESCRIPTORS + (hosts ? group->comm.size - 1 : 0) +
-                tutti__tree_neighbours(group->comm.rank, group->comm.size, near);
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)least)
-        return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_MEMORY,
-                       "rank %d of %d needs connections to other ranks%s and a few files more, at "
-                       "least %d, but this process may open %llu (ulimit -n): raise that",
-                       group->comm.rank, group->comm.size,
-                       hosts ? ", one from each to the store that it hosts," : "", least,
-                       (unsigned long long)limit.rlim_cur);
-}
-
 static tutti_status keep_store(tutti_group *group, tutti_store *store)
 {
     TUTTI_TRY(tutti_store_clone(&group->boot.store, store));
@@ -557,8 +545,16 @@ static tutti_status keep_store(tutti_group *group, tutti_store *store)
     return TUTTI_OK;
 }
 
+/* *search_p: the caller frees it, when the neighbours know why this rank gives up, if it does. */
+static tutti_status find_others(tutti_group *group, search **search_p, double deadline)
+{
+    *search_p = search_new(group, deadline);
+    TUTTI_TRY(*search_p ? look_for_others(*search_p) : TUTTI_ERR_MEMORY);
+    return meet(group);
+}
+
 static tutti_status join_others(tutti_group *group, const tutti__group_member *member,
-                                tutti_store *store)
+                                tutti_store *store, search **search_p)
 {
     double deadline = tutti__now_ms() + group->comm.timeout_ms;
     tutti__bootstrap *boot = &group->boot;
@@ -572,17 +568,17 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
         snprintf(boot->prefix, sizeof boot->prefix, "%s", member->base);
         return find_members(group, member, deadline);
     }
-    TUTTI_TRY(check_descriptors(group));
+    TUTTI_TRY(tutti__check_descriptors(group, false));
     if (boot->mpi) {
         TUTTI_TRY(tutti__mpi_open(&group->engine, &group->comm, NULL, NULL, 0, deadline));
-        return find_others(group, deadline);
+        return find_others(group, search_p, deadline);
     }
     snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
              member->rank);
     TUTTI_TRY(tutti_store_add(boot->store, key, 1, &times));
     snprintf(boot->prefix, sizeof boot->prefix, "%s/%s/%d/%lld", member->base, member->name,
              member->size, (long long)times);
-    return find_others(group, deadline);
+    return find_others(group, search_p, deadline);
 }
 
 static tutti_status join_alone(tutti_group *group, tutti_store *store)
@@ -634,6 +630,7 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
 {
     tutti_group *group;
     tutti_status status = group_new(&group, member);
+    search *found = NULL;
     char why[2048];
 
     *group_p = NULL;
@@ -645,7 +642,7 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
         return tutti__fail_again(status, why);
     }
     status = member->planned    ? join_nobody(group)
-             : member->size > 1 ? join_others(group, member, store)
+             : member->size > 1 ? join_others(group, member, store, &found)
                                 : join_alone(group, store);
     if (status == TUTTI_OK)
         status = find_device(group);
@@ -653,13 +650,15 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
         status = open_device_backend(group);
     if (status != TUTTI_OK) {
         if (group->comm.size > 1)
-            status = tutti__fail_setup(group, member, status);
+            status = tutti__fail_setup(group, member, found ? &found->mesh : NULL, status);
+        search_free(found);
         snprintf(why, sizeof why, "%s", tutti_last_error());
         tutti_group_free(group);
         return tutti__fail_again(status, why);
     }
     tutti_log(TUTTI_LOG_DEBUG, "comm", "rank %d of %d in group \"%s\", %s", group->comm.rank,
               group->comm.size, group->comm.name, group->engine->ops->name);
+    search_free(found);
     group->comm.parent = NULL;
     *group_p = group;
     return TUTTI_OK;

@@ -2,6 +2,7 @@
 #ifndef TUTTI_COMM_GROUP_JOIN_H
 #define TUTTI_COMM_GROUP_JOIN_H
 
+#include "comm/bootstrap/mesh.h"
 #include "comm/group.h"
 
 typedef struct tutti__group_member {
@@ -23,12 +24,17 @@ typedef struct tutti__group_member {
 tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *member,
                          tutti_store *store);
 
+/* ---- group_descriptors.c --------------------------------------------------------------------------------------- */
+
+/* Refuses a limit that is certainly too low at once, instead of while the others wait. known: the transport is chosen. */
+tutti_status tutti__check_descriptors(const tutti_group *group, bool known);
+
 /* ---- group_refuse.c: it failed --------------------------------------------------------------------------------- */
 
 /* Before there was a group that could fail: tells the members of its parent. */
 void tutti__refuse_early(const tutti__group_member *member, tutti_status status, const char *why);
-/* Tells the other ranks; returns the first cause, with its message. */
+/* Tells the other ranks, also over the mesh's connections, unless that is NULL; returns the first cause, with its message. */
 tutti_status tutti__fail_setup(tutti_group *group, const tutti__group_member *member,
-                               tutti_status status);
+                               const tutti__mesh *mesh, tutti_status status);
 
 #endif

@@ -1,4 +1,5 @@
 /* group_refuse.c -- a group cannot be made: the other ranks learn why.   SPDX-License-Identifier: MIT */
+#include "comm/bootstrap/store/store.h"
 #include "comm/control/control.h"
 #include "comm/group_join.h"
 
@@ -6,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARENT_MS = 300 };
+enum { PARENT_MS = 300, LINGER_MS = 500 };
 
 /* Tells the other members why this one cannot make the group, unless it has failed for all; *first: the cause. Of a death the
  * parent group knows too, or will in a moment: its numbers are those that the program knows. */
@@ -54,29 +55,34 @@ void tutti__refuse_early(const tutti__group_member *member, tutti_status status,
     tutti__control_refuse(member->parent->control, member->id, member->ranks, member->size, &cause);
 }
 
-/* The group could not be made. The first rank that failed has noted why, so that a rank that is missing only because it failed
- * too is not blamed. */
-static void agree_on_cause(tutti_group *group, tutti_status status, tutti__cause *first)
+/* The cause becomes the first that any rank has found, so that a rank that is missing only because it gave up too is not blamed; and the
+ * neighbours know it before they see this rank's connections close. */
+static void agree_on_cause(tutti_group *group, const tutti__mesh *mesh, tutti_status status,
+                           tutti__cause *first)
 {
     tutti__comm *comm = &group->comm;
-    bool own = tutti_status_scope(status) == TUTTI_SCOPE_PROCESS && !atomic_load(&comm->failed);
-    char message[2048];
+    const bool own = tutti_status_scope(status) == TUTTI_SCOPE_PROCESS && !comm->failed;
+    char message[1024], who[128];
 
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    *first = (tutti__cause){.status = status};
-    if (status != TUTTI_ERR_IO) /* else the store is gone */
-        tutti__bootstrap_note_cause(&group->boot, status, first);
-    if (own) /* another rank's cause is only that this rank vanished */
+    snprintf(message, sizeof message, "%.1000s", tutti_last_error());
+    tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
+    if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
+        (void)tutti__comm_fail(comm, status, -1, "%s", message);
+    else
+        (void)tutti__comm_fail(comm, status, comm->rank, "%s: %.800s", who, message);
+    *first = comm->cause;
+    if (mesh)
+        tutti__mesh_tell(mesh, first);
+    if (group->boot.store) /* others ask it why they miss this rank */
+        tutti__store_linger(group->boot.store, tutti__now_ms() + LINGER_MS);
+    if (own) { /* others may have found first that this rank vanished */
         *first = (tutti__cause){.status = status, .culprit = comm->rank};
-    if (!*first->text || first->culprit == comm->rank)
-        snprintf(first->text, sizeof first->text, "%.1000s", message);
-    if (group->control) /* tells the peers that wait for this rank */
-        (void)tutti__comm_fail(comm, (tutti_status)first->status, first->culprit, "%s",
-                               first->text);
+        memcpy(first->text, message, sizeof message);
+    }
 }
 
 tutti_status tutti__fail_setup(tutti_group *group, const tutti__group_member *member,
-                               tutti_status status)
+                               const tutti__mesh *mesh, tutti_status status)
 {
     const tutti__comm *comm = &group->comm, *parent = comm->parent;
     tutti__cause first;
@@ -84,7 +90,7 @@ tutti_status tutti__fail_setup(tutti_group *group, const tutti__group_member *me
     if (parent)
         refuse_members(group, member, status, &first);
     else
-        agree_on_cause(group, status, &first);
+        agree_on_cause(group, mesh, status, &first);
     status = tutti__fail((tutti_status)first.status,
                          "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
                          comm->rank, comm->size, comm->peers[comm->rank].host, comm->name,

@@ -1,6 +1,8 @@
 /* collective.c -- one call of a collective in virtual time.   SPDX-License-Identifier: MIT */
 #include "simulate/collective.h"
 
+#include "comm/control/flood.h"
+#include "comm/core/tree.h"
 #include "simulate/pairs.h"
 #include "simulate/queue.h"
 
@@ -23,7 +25,7 @@ typedef struct simulated_rank {
     double slow;
     uint64_t messages;
     bool done, dead, failed;
-    bool told; /* of a failure: it has told its neighbours */
+    tutti__flood flood; /* what it has told its neighbours */
 } simulated_rank;
 
 typedef struct simulation {
@@ -281,28 +283,27 @@ static tutti_status arrive(simulation *s, int message)
 
 /* ---- Failures ----------------------------------------------------------------------------------------------------------- */
 
-/* The rank's neighbours hear it, those at distance 1, 2, 4, ...; each_us: of its core, for each that it tells. */
+/* The rank's neighbours hear it; each_us: of its core, for each that it tells. */
 static tutti_status tell(simulation *s, int rank, int culprit, double each_us)
 {
     const tutti__machines *m = &s->ask->machines;
     double at = fmax(s->ranks[rank].core_us, s->now), until;
+    int near[TUTTI__NEIGHBOURS], n = tutti__tree_neighbours(rank, m->ranks, near);
 
-    for (int distance = 1; distance < m->ranks; distance *= 2)
-        for (int side = 0; side < 2; side++) {
-            const int peer = (rank + (side ? m->ranks - distance : distance)) % m->ranks;
-            const tutti__level level = tutti__level_between(m, rank, peer);
-            const tutti__level_costs *c = s->ask->links->level;
-            const double latency = level == TUTTI__LEVEL_CORE ? c[level].latency_us
-                                   : level == TUTTI__LEVEL_HOST
-                                       ? c[level].latency_us
-                                       : c[TUTTI__LEVEL_HOST].latency_us + c[level].latency_us;
+    for (int i = 0; i < n; i++) {
+        const int peer = near[i];
+        const tutti__level level = tutti__level_between(m, rank, peer);
+        const tutti__level_costs *c = s->ask->links->level;
+        const double latency = level == TUTTI__LEVEL_CORE || level == TUTTI__LEVEL_HOST
+                                   ? c[level].latency_us
+                                   : c[TUTTI__LEVEL_HOST].latency_us + c[level].latency_us;
 
-            at += each_us;
-            if (s->ranks[peer].dead || s->ranks[peer].failed ||
-                tutti__network_is_cut(&s->network, rank, peer, at, &until))
-                continue;
-            TUTTI_TRY(tutti__sim_add(&s->queue, at + latency, NOTICE, peer, culprit));
-        }
+        at += each_us;
+        if (s->ranks[peer].dead || s->ranks[peer].failed ||
+            tutti__network_is_cut(&s->network, rank, peer, at, &until))
+            continue;
+        TUTTI_TRY(tutti__sim_add(&s->queue, at + latency, NOTICE, peer, culprit));
+    }
     return TUTTI_OK;
 }
 
@@ -321,9 +322,9 @@ static tutti_status notice(simulation *s, int rank, int culprit)
 {
     simulated_rank *me = &s->ranks[rank];
 
-    if (me->dead || me->told)
+    if (me->dead ||
+        !tutti__flood_step(&me->flood, &(tutti__flood_event){.kind = TUTTI__FLOOD_DEAD}).tell)
         return TUTTI_OK;
-    me->told = true;
     say(s, rank, "hears that rank %d is lost", culprit);
     if (!me->done) {
         if (!s->result->failed) {
@@ -343,16 +344,16 @@ static tutti_status add_silence(simulation *s, const tutti__cut *cut)
     const tutti__machines *m = &s->ask->machines;
     const double at = cut->from_us + s->ask->links->heartbeat_us;
 
-    for (int rank = 0; rank < m->ranks && cut->to_us > at; rank++)
-        for (int distance = 1; distance < m->ranks; distance *= 2) {
-            const int peer = (rank + distance) % m->ranks, a = tutti__host_of(m, rank),
-                      b = tutti__host_of(m, peer);
+    for (int rank = 0; rank < m->ranks && cut->to_us > at; rank++) {
+        int near[TUTTI__NEIGHBOURS], n = tutti__tree_neighbours(rank, m->ranks, near);
 
-            if ((a >= cut->first && a <= cut->last) == (b >= cut->first && b <= cut->last))
-                continue;
-            TUTTI_TRY(tutti__sim_add(&s->queue, at, NOTICE, rank, peer));
-            TUTTI_TRY(tutti__sim_add(&s->queue, at, NOTICE, peer, rank));
+        for (int i = 0; i < n; i++) {
+            const int a = tutti__host_of(m, rank), b = tutti__host_of(m, near[i]);
+
+            if ((a >= cut->first && a <= cut->last) != (b >= cut->first && b <= cut->last))
+                TUTTI_TRY(tutti__sim_add(&s->queue, at, NOTICE, rank, near[i]));
         }
+    }
     return TUTTI_OK;
 }
 
@@ -431,6 +432,7 @@ static tutti_status prepare(simulation *s)
         const size_t scratch = tutti__coll_scratch(a, &ask->call, r, &held);
 
         s->ranks[r].slow = 1;
+        s->ranks[r].flood = (tutti__flood){.rank = r, .size = ask->machines.ranks};
         if (scratch > s->result->most_memory)
             s->result->most_memory = scratch;
     }

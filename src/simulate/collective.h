@@ -5,9 +5,9 @@
  * A rank's round ends when its messages have been sent and received, and its core is done. All is a function of what is given here, the seed
  * included: the same call gives the same result, event by event.
  *
- * Failures are heard of along connections between each rank and those at distance 1, 2, 4, ... from it: they see a dead rank's connections end
- * after a latency, and a host that is cut off when it has been silent for the heartbeat's time. Each rank that hears of a failure tells
- * its own, and its call has failed. */
+ * Failures are heard of between neighbours (core/tree.h): they see a dead rank's connections end after a latency, and a host that is cut off when
+ * it has been silent for the heartbeat's time. What each rank that hears of one tells is decided by the control channel's own code
+ * (control/flood.h); its call has failed. */
 #ifndef TUTTI_SIMULATE_COLLECTIVE_H
 #define TUTTI_SIMULATE_COLLECTIVE_H
 

@@ -78,28 +78,35 @@ static tutti_status measure(measurement *m, uint64_t values[VALUES])
     return TUTTI_OK;
 }
 
+/* Runs an algorithm of few peers, whatever is chosen for calls of the program: links have no cost yet. */
+static tutti_status run(measurement *m, const tutti__coll_algorithm *algorithm, uint64_t *values)
+{
+    const tutti__comm *comm = m->tcp->comm;
+    const bool barrier = algorithm->op == TUTTI__OP_BARRIER;
+    const size_t count = barrier ? 1 : VALUES;
+    tutti__tcp_rounds rounds = {.tcp = m->tcp,
+                                .op = &m->op,
+                                .algorithm = algorithm,
+                                .call = {.op = algorithm->op,
+                                         .dtype = barrier ? TUTTI_U8 : TUTTI_U64,
+                                         .redop = TUTTI_SUM,
+                                         .size = comm->size,
+                                         .count = count,
+                                         .chunk = count},
+                                .ranks = m->tcp->everyone,
+                                .me = comm->rank,
+                                .src = values,
+                                .dst = values};
+
+    return tutti__tcp_run_rounds(&rounds);
+}
+
 /* The mean over all ranks, on all. */
 static tutti_status agree(measurement *m, uint64_t values[VALUES])
 {
-    const tutti__comm *comm = m->tcp->comm;
-    tutti__tcp_rounds run = {.tcp = m->tcp,
-                             .op = &m->op,
-                             .algorithm =
-                                 tutti__coll_find(TUTTI__OP_ALL_REDUCE, "recursive_doubling"),
-                             .call = {.op = TUTTI__OP_ALL_REDUCE,
-                                      .dtype = TUTTI_U64,
-                                      .redop = TUTTI_SUM,
-                                      .size = comm->size,
-                                      .count = VALUES,
-                                      .chunk = VALUES},
-                             .ranks = m->tcp->everyone,
-                             .me = comm->rank,
-                             .src = values,
-                             .dst = values};
-
-    TUTTI_TRY(tutti__tcp_run_rounds(&run));
+    TUTTI_TRY(run(m, tutti__coll_find(TUTTI__OP_ALL_REDUCE, "recursive_doubling"), values));
     for (int i = 0; i < VALUES; i++)
-        values[i] /= (uint64_t)comm->size;
+        values[i] /= (uint64_t)m->tcp->comm->size;
     return TUTTI_OK;
 }
 
@@ -110,7 +117,7 @@ tutti_status tutti__tcp_measure(tutti__tcp *tcp, tutti__tuner *tuner, double dea
                      .op = {.signature = {.op = TUTTI__OP_BARRIER, .group = comm->id},
                             .timeout_ms = comm->timeout_ms,
                             .deadline = deadline}};
-    uint64_t values[VALUES];
+    uint64_t values[VALUES] = {0};
     tutti_status status;
 
     if (comm->size <= TUTTI__TUNER_DIRECT || tuner->has_links)
@@ -119,8 +126,7 @@ tutti_status tutti__tcp_measure(tutti__tcp *tcp, tutti__tuner *tuner, double dea
     if (!m.memory)
         return tutti__comm_fail(tcp->comm, TUTTI_ERR_MEMORY, comm->rank,
                                 "rank %d has no memory to measure links", comm->rank);
-    tuner->has_links = true; /* with no cost: the barrier is by rounds */
-    status = tutti__tcp_barrier(tcp, tuner, &m.op, tcp->everyone, comm->size, comm->rank);
+    status = run(&m, tutti__coll_find(TUTTI__OP_BARRIER, "dissemination"), values);
     if (status == TUTTI_OK)
         status = measure(&m, values);
     if (status == TUTTI_OK)

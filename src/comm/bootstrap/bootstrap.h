@@ -5,7 +5,7 @@
  *     mesh.c               a connection between each two neighbours; socket.c, interface.c, authentication.c
  *     gather.c             so all learn those of all; directory.c keeps them
  *     choose_transport.c   and choose the same transport
- *     cause.c              why that failed, left in the store for the others */
+ *     cause.c              why that failed: the first cause, by the store */
 #ifndef TUTTI_COMM_BOOTSTRAP_BOOTSTRAP_H
 #define TUTTI_COMM_BOOTSTRAP_BOOTSTRAP_H
 
@@ -19,16 +19,25 @@ typedef struct tutti__bootstrap {
     tutti_store *store; /* NULL: none, as under MPI or in a group of one */
     char prefix[160];   /* of its keys */
     tutti__secret secret;
-    int heartbeat_ms; /* requested; 0: off */
-    bool tcp;         /* requested for all connections */
-    bool mpi;         /* MPI is the engine; sockets are for the control channel only */
+    int heartbeat_ms;  /* requested; 0: off */
+    bool tcp;          /* requested for all connections */
+    bool mpi;          /* MPI is the engine; sockets are for the control channel only */
+    bool connected;    /* with all neighbours */
+    int attempt;       /* of the job, if it is launched */
+    bool launched;     /* the launcher hosts the store */
+    _Atomic bool made; /* by all ranks, as far as this one knows */
 } tutti__bootstrap;
 
 /* Whether ranks are threads of this process. */
 bool tutti__bootstrap_in_process(const tutti__bootstrap *boot);
-/* While the communicator is being made: stores why that failed, unless another rank did so first, whose cause is then
- * returned in *first (NULL: not wanted). Preserves the thread's message. */
-void tutti__bootstrap_note_cause(const tutti__bootstrap *boot, tutti_status status,
-                                 tutti__cause *first);
+/* The rank has closed its connection, or does not listen any more. */
+tutti_status tutti__bootstrap_fail_lost(const tutti__bootstrap *boot, int rank, const char *reason);
+/* This rank cannot connect to another, at an address (NULL: not said), for this errno: the cause is the rank itself if it has no descriptor or
+ * memory for that (MEMORY, with the remedy), else the other one (PEER). */
+tutti__cause tutti__connect_cause(const tutti__comm *comm, int rank, const tutti__address *at,
+                                  int error);
+tutti_status tutti__fail_connect(tutti__comm *comm, int rank, const tutti__address *at, int error);
+/* An observer's (core/communicator.h). */
+void tutti__bootstrap_agree(void *boot, tutti__cause *cause);
 
 #endif

@@ -3,6 +3,7 @@
  * The ranks of a subtree are consecutive, so a rank's part of the table is its own entry and its children's parts. Entries are
  * much alike (one version, few hosts), so a table has some 40 bytes a rank. */
 #include "comm/bootstrap/peer_info.h"
+#include "comm/core/frame.h"
 #include "comm/core/tree.h"
 
 #include <errno.h>
@@ -116,8 +117,8 @@ static tutti_status fail_transfer(const tutti__bootstrap *boot, int rank, int er
 
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
     if (error == ETIMEDOUT)
-        return tutti__fail(
-            TUTTI_ERR_PEER,
+        return tutti__comm_fail(
+            boot->comm, TUTTI_ERR_PEER, -1,
             "waited %.3g s for the addresses that %s collects: one of the ranks from "
             "%d to %d did not come, or is slow",
             boot->comm->timeout_ms / 1e3, peer, rank,
@@ -125,21 +126,45 @@ static tutti_status fail_transfer(const tutti__bootstrap *boot, int rank, int er
     if (error == ECANCELED)
         return tutti__fail(TUTTI_ERR_PEER, "was told to give up making group \"%s\"",
                            boot->comm->name);
-    return tutti__fail(TUTTI_ERR_PEER,
-                       "%s was lost while the group was being made (%s): its process ended or its "
-                       "host went away; see its last lines for the reason",
-                       peer, strerror(error));
+    return tutti__bootstrap_fail_lost(boot, rank, strerror(error));
+}
+
+/* The rank gives up, and has said why. */
+static tutti_status hear_cause(const tutti__bootstrap *boot, int rank, int fd,
+                               const tutti__frame *head, double deadline)
+{
+    char text[sizeof((tutti__cause *)0)->text] = "";
+    int error = head->bytes < sizeof text && head->status != TUTTI_OK
+                    ? tutti__receive_all(fd, text, head->bytes, deadline)
+                    : EPROTO;
+
+    return error ? fail_transfer(boot, rank, error)
+                 : tutti__comm_fail(boot->comm, (tutti_status)head->status, head->culprit, "%s",
+                                    text);
+}
+
+/* A rank that gave up before it read this may have said why. */
+static tutti_status fail_send(const tutti__bootstrap *boot, int rank, int fd, int error)
+{
+    tutti__wire_head head;
+
+    if ((error == EPIPE || error == ECONNRESET) &&
+        tutti__receive_all(fd, &head, sizeof head, tutti__now_ms()) == 0 &&
+        head.frame.kind == TUTTI__FRAME_CAUSE)
+        return hear_cause(boot, rank, fd, &head.frame, tutti__now_ms());
+    return fail_transfer(boot, rank, error);
 }
 
 static tutti_status send_table(const tutti__bootstrap *boot, int rank, int fd, const uint8_t *bytes,
                                size_t n_bytes, double deadline)
 {
-    const uint64_t head = n_bytes;
+    const tutti__wire_head head = {
+        .frame = {.kind = TUTTI__FRAME_TABLE, .bytes = (uint32_t)n_bytes}};
     int error = tutti__send_all(fd, &head, sizeof head, deadline);
 
     if (!error)
         error = tutti__send_all(fd, bytes, n_bytes, deadline);
-    return error ? fail_transfer(boot, rank, error) : TUTTI_OK;
+    return error ? fail_send(boot, rank, fd, error) : TUTTI_OK;
 }
 
 /* The caller frees *bytes_p. */
@@ -147,20 +172,23 @@ static tutti_status receive_table(const tutti__bootstrap *boot, int rank, int fd
                                   tutti__peer_info *infos, uint8_t **bytes_p, size_t *n_bytes_p,
                                   double deadline)
 {
-    uint64_t head = 0;
+    tutti__wire_head head;
     int error = tutti__receive_all(fd, &head, sizeof head, deadline);
 
     *bytes_p = NULL;
-    if (!error && head > (uint64_t)n * MOST_BYTES)
+    if (!error && head.frame.kind == TUTTI__FRAME_CAUSE)
+        return hear_cause(boot, rank, fd, &head.frame, deadline);
+    if (!error &&
+        (head.frame.kind != TUTTI__FRAME_TABLE || head.frame.bytes > (size_t)n * MOST_BYTES))
         error = EPROTO;
     if (!error) {
-        *bytes_p = tutti__alloc((size_t)head + 1);
+        *n_bytes_p = head.frame.bytes;
+        *bytes_p = tutti__alloc(*n_bytes_p + 1);
         if (!*bytes_p)
             return TUTTI_ERR_MEMORY;
-        error = tutti__receive_all(fd, *bytes_p, (size_t)head, deadline);
+        error = tutti__receive_all(fd, *bytes_p, *n_bytes_p, deadline);
     }
-    *n_bytes_p = (size_t)head;
-    if (!error && !tutti__peer_info_unpack(*bytes_p, (size_t)head, infos, n))
+    if (!error && !tutti__peer_info_unpack(*bytes_p, *n_bytes_p, infos, n))
         error = EPROTO;
     return error ? fail_transfer(boot, rank, error) : TUTTI_OK;
 }

@@ -8,6 +8,7 @@
 #include "comm/bootstrap/connector.h"
 #include "comm/bootstrap/peer_info.h"
 #include "comm/bootstrap/waiting.h"
+#include "comm/core/frame.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@
 enum {
     MAX_UNPROVEN = 16384,
     FLOOD = 100, /* strangers within a second, besides the probes of each rank */
-    PROBE_MS = 50
+    PROBE_MS = 50,
+    TELL_MS = 100
 };
 
 tutti__claim tutti__group_claim(const tutti__secret *secret, uint64_t group, int rank,
@@ -33,12 +35,15 @@ tutti__claim tutti__group_claim(const tutti__secret *secret, uint64_t group, int
                           .channel = channel};
 }
 
-static tutti_status fail_call(const char *peer, const char *reason)
+tutti_status tutti__bootstrap_fail_lost(const tutti__bootstrap *boot, int rank, const char *reason)
 {
-    return tutti__fail(TUTTI_ERR_PEER,
-                       "%s was lost while the group was being made (%s): its process ended or its "
-                       "host went away; see its last lines for the reason",
-                       peer, reason);
+    char peer[128];
+
+    tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
+    return tutti__comm_fail(boot->comm, TUTTI_ERR_PEER, rank,
+                            "%s was lost while the group was being made (%s): its process ended or "
+                            "its host went away; see its last lines for the reason",
+                            peer, reason);
 }
 
 /* ---- Connecting -------------------------------------------------------------------------------------------- */
@@ -152,20 +157,21 @@ static tutti_status call_rank(const tutti__bootstrap *boot, tutti__mesh *mesh, i
         tutti__connector_close(&c);
         return status;
     }
-    if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH) {
+    if (c.error == ECANCELED)
+        return tutti__fail(TUTTI_ERR_PEER, "was told to give up making group \"%s\"",
+                           boot->comm->name);
+    if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH)
         tutti__sockets_note_unreached(rank);
-        return tutti__fail(TUTTI_ERR_PEER,
-                           "%s cannot be reached at %s while the group is being made (%s): is a "
-                           "firewall or a link between this host and that one?",
-                           peer, at, strerror(c.error));
-    }
+    if (c.error == ECONNREFUSED || c.error == ECONNRESET)
+        return tutti__bootstrap_fail_lost(boot, rank, strerror(c.error));
     if (c.error)
-        return fail_call(peer, strerror(c.error));
+        return tutti__fail_connect(boot->comm, rank, address, c.error);
     if (c.status == TUTTI_ERR_PEER)
-        return fail_call(peer, "it closed the connection");
+        return tutti__bootstrap_fail_lost(boot, rank, "it closed the connection");
     if (c.status == TUTTI_ERR_TIMEOUT)
-        return tutti__fail(
-            c.status, "waited %.3g s for an answer of %s%s", boot->comm->timeout_ms / 1e3, peer,
+        return tutti__comm_fail(
+            boot->comm, c.status, rank, "waited %.3g s for an answer of %s%s",
+            boot->comm->timeout_ms / 1e3, peer,
             tutti__waiting_state(boot->comm->peers[rank].host, boot->comm->peers[rank].pid));
     if (c.status == TUTTI_OK)
         mesh->fds[place] = tutti__connector_take(&c);
@@ -189,16 +195,6 @@ static int place_of(const tutti__mesh *mesh, int rank)
     return i;
 }
 
-static bool came_early(const tutti__mesh *mesh, const tutti__claim *claim)
-{
-    const tutti__early_data *e = mesh->early;
-
-    while (e && (e->group != claim->group || e->rank != (int)claim->rank - 1 ||
-                 e->channel != (int)claim->channel))
-        e = e->next;
-    return e != NULL;
-}
-
 /* Whether a connection is expected. A rank that is done with this may already connect for data. */
 static char decide(void *context, int fd, const tutti__claim *claim)
 {
@@ -210,33 +206,23 @@ static char decide(void *context, int fd, const tutti__claim *claim)
 
     if (claim->attempt < boot->secret.attempt)
         return TUTTI__STALE;
-    if (claim->group != a->mesh->id || rank <= (uint32_t)boot->comm->rank || place < 0 ||
-        claim->channel > TUTTI__MAX_SOCKETS)
+    if (claim->group != a->mesh->id || rank <= (uint32_t)boot->comm->rank || place < 0)
         return TUTTI__UNKNOWN;
-    if (claim->channel > 0 ? came_early(a->mesh, claim) : a->mesh->fds[place] >= 0)
-        return TUTTI__TAKEN;
     if (!boot->secret.set && tutti__of_another_user(fd))
         return TUTTI__OTHER_USER;
-    return TUTTI__WELCOME;
+    if (claim->channel > 0)
+        return tutti__early_data_decide(a->mesh->early, claim, boot->comm->rank);
+    return a->mesh->fds[place] >= 0 ? TUTTI__TAKEN : TUTTI__WELCOME;
 }
 
 static void welcome(void *context, int fd, const tutti__claim *claim)
 {
     accepting *a = context;
-    tutti__early_data *early = claim->channel > 0 ? malloc(sizeof *early) : NULL;
 
-    if (early) {
-        *early = (tutti__early_data){.next = a->mesh->early,
-                                     .group = claim->group,
-                                     .rank = (int)claim->rank - 1,
-                                     .channel = (int)claim->channel,
-                                     .fd = fd};
-        a->mesh->early = early;
-    } else if (claim->channel > 0) {
-        close(fd);
-    } else {
+    if (claim->channel > 0)
+        tutti__early_data_keep(&a->mesh->early, fd, claim);
+    else
         a->mesh->fds[place_of(a->mesh, (int)claim->rank - 1)] = fd;
-    }
 }
 
 static bool is_missing(const tutti__bootstrap *boot, const tutti__mesh *mesh, int place)
@@ -257,25 +243,26 @@ static tutti_status fail_absent(const tutti__bootstrap *boot, const tutti__mesh 
 {
     char names[512] = "", peer[128];
     size_t n = 0;
+    int first = -1;
 
     for (int i = 0; i < mesh->n; i++) {
         const tutti__peer *theirs = &boot->comm->peers[mesh->ranks[i]];
 
         if (!is_missing(boot, mesh, i) || n >= sizeof names)
             continue;
+        first = first < 0 ? mesh->ranks[i] : first;
         tutti__comm_peer_text(boot->comm, mesh->ranks[i], peer, sizeof peer);
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s%s", n ? ", " : "", peer,
                               tutti__waiting_state(theirs->host, theirs->pid));
     }
-    return tutti__fail(TUTTI_ERR_PEER, "waited %.3g s for a connection from %s",
-                       boot->comm->timeout_ms / 1e3, names);
+    return tutti__comm_fail(boot->comm, TUTTI_ERR_PEER, first,
+                            "waited %.3g s for a connection from %s", boot->comm->timeout_ms / 1e3,
+                            names);
 }
 
 /* A rank that has published its address listens there until it has connected to all ranks below it, unless it died. */
 static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
 {
-    char peer[128];
-
     for (int i = 0; i < mesh->n; i++) {
         int fd, error;
 
@@ -285,9 +272,8 @@ static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh
         error = errno;
         if (fd >= 0)
             close(fd);
-        tutti__comm_peer_text(boot->comm, mesh->ranks[i], peer, sizeof peer);
         if (fd < 0 && error == ECONNREFUSED)
-            return fail_call(peer, strerror(error));
+            return tutti__bootstrap_fail_lost(boot, mesh->ranks[i], strerror(error));
     }
     return TUTTI_OK;
 }
@@ -367,25 +353,17 @@ tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, tutti__mesh *mesh
         status = call_rank(boot, mesh, i, deadline);
     if (status == TUTTI_OK)
         status = accept_all(boot, mesh, deadline);
-    if (status != TUTTI_OK)
-        /* before the others notice that this rank is missing */
-        tutti__bootstrap_note_cause(boot, status, NULL);
-    for (int i = 0; i < mesh->n && status != TUTTI_OK; i++)
-        if (mesh->fds[i] >= 0) {
-            close(mesh->fds[i]);
-            mesh->fds[i] = -1;
-        }
     return status;
 }
 
-void tutti__early_data_drop(tutti__early_data **list)
+void tutti__mesh_tell(const tutti__mesh *mesh, const tutti__cause *cause)
 {
-    tutti__early_data *early = *list;
+    const tutti__wire_head head = {mesh->id, tutti__cause_frame(cause, true)};
+    const double deadline = tutti__now_ms() + TELL_MS;
 
-    *list = early->next;
-    if (early->fd >= 0)
-        close(early->fd);
-    free(early);
+    for (int i = 0; i < mesh->n; i++)
+        if (mesh->fds[i] >= 0 && tutti__send_all(mesh->fds[i], &head, sizeof head, deadline) == 0)
+            (void)tutti__send_all(mesh->fds[i], cause->text, head.frame.bytes, deadline);
 }
 
 void tutti__mesh_close(tutti__mesh *mesh)

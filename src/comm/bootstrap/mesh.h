@@ -4,15 +4,8 @@
 
 #include "comm/bootstrap/acceptor.h"
 #include "comm/bootstrap/bootstrap.h"
+#include "comm/bootstrap/early_data.h"
 #include "comm/bootstrap/socket.h"
-
-/* A connection for data that came before this rank looked for it. */
-typedef struct tutti__early_data {
-    struct tutti__early_data *next;
-    uint64_t group;
-    int rank, channel; /* rank: in the group that has the listeners */
-    int fd;
-} tutti__early_data;
 
 /* The wanted connections. */
 typedef struct tutti__mesh {
@@ -29,11 +22,13 @@ typedef struct tutti__mesh {
 /* Opens the acceptor. */
 tutti_status tutti__mesh_open(const tutti__bootstrap *boot, tutti__mesh *mesh,
                               const int listeners[2]);
-/* Connects this rank and its peers, which call it too: the higher connects, the lower accepts. Closes all on failure. */
+/* Connects this rank and its peers, which call it too: the higher connects, the lower accepts. After a failure the caller tells those
+ * that are connected, and closes them. */
 tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, tutti__mesh *mesh, double deadline);
+/* Why this rank gives up. */
+void tutti__mesh_tell(const tutti__mesh *mesh, const tutti__cause *cause);
 /* Closes the acceptor, and what came early. */
 void tutti__mesh_close(tutti__mesh *mesh);
-void tutti__early_data_drop(tutti__early_data **list);
 
 /* The claim of this job's rank `rank` about a connection of the group; channel 0: control, others: data. */
 tutti__claim tutti__group_claim(const tutti__secret *secret, uint64_t group, int rank,

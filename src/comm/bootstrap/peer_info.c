@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 7, ANSWER_MS = 1000 };
+enum { PROTOCOL = 8, ANSWER_MS = 1000 };
 
 /* Threads of a process are on one host, except if a test assigns them to several. */
 static uint64_t host_id(const tutti__bootstrap *boot)

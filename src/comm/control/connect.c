@@ -6,7 +6,6 @@
  * rank that is still thought to be there then has left. */
 #include "comm/control/control_state.h"
 
-#include "comm/bootstrap/connector.h"
 #include "comm/core/failure.h"
 
 #include <errno.h>
@@ -15,18 +14,20 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* GRACE: in which a death is told. RETRY: to a process whose queue or table of descriptors is full. */
-enum { GRACE_MS = 300, RETRY_MS = 2, LOOK_MS = 50, MOST_DATA = 65536 };
+/* GRACE: in which a death is told. RETRY: to a process whose queue or table of descriptors is full. CROSSED: to one that says that its own
+ * connection is about to come. FULL: how long one may have no descriptor free, which is asked at each PAUSE. */
+enum { GRACE_MS = 300, RETRY_MS = 2, CROSSED_MS = 50, PAUSE_MS = 100, FULL_MS = 10000 };
 
 typedef struct tutti__connecting {
     tutti__connector connector;
     tutti__claim theirs;
     char who[96];
     double again_ms, deadline; /* again: when to try next; 0: it is being tried */
+    double full_ms;            /* since when the peer has no descriptor */
 } tutti__connecting;
 
-static void describe(tutti__connector_opts *opts, tutti__claim *theirs, char *who, size_t capacity,
-                     const tutti__links *links, int at)
+void tutti__connect_describe(tutti__connector_opts *opts, tutti__claim *theirs, char *who,
+                             size_t capacity, const tutti__links *links, int at)
 {
     snprintf(who, capacity, "rank %d of group \"%s\"", at, links->name);
     *theirs = tutti__group_claim(&links->secret, links->id, at, 0);
@@ -63,7 +64,7 @@ static void be_refused(tutti__links *links, int at)
     drop(links, at);
     pthread_mutex_lock(&links->lock);
     tutti__link_use(links, at, TUTTI__LINK_OPEN);
-    link->over = link->deaf = true;
+    link->over = link->unwritable = true;
     link->refused_ms = tutti__now_ms();
     tutti__link_clear(links, at);
     pthread_cond_broadcast(&links->changed);
@@ -71,10 +72,44 @@ static void be_refused(tutti__links *links, int at)
     atomic_fetch_add(&links->n_refused, 1);
 }
 
-static void give_up(tutti__links *links, int at)
+/* Why there is no connection. */
+typedef struct failure {
+    tutti__address at;
+    int error; /* 0: it is in `text`, with the status */
+    tutti_status status;
+    char text[512];
+} failure;
+
+/* A peer that has no descriptor left is the cause itself. */
+static tutti__verdict judge_failure(const tutti__comm *comm, int rank, const void *why)
 {
-    drop(links, at);
-    tutti__link_hang_up(links, at);
+    const failure *f = why;
+    tutti__verdict verdict = {.set = true, .lost = -1};
+    char who[128], peer[128];
+
+    if (f->error) {
+        verdict.cause = tutti__connect_cause(comm, rank, &f->at, f->error);
+        return verdict;
+    }
+    tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
+    tutti__comm_peer_text(comm, rank, peer, sizeof peer);
+    verdict.cause.status = f->status == TUTTI_ERR_MEMORY ? f->status : TUTTI_ERR_PEER;
+    verdict.cause.culprit = rank;
+    snprintf(verdict.cause.text, sizeof verdict.cause.text, "%s cannot connect to %s: %s", who,
+             peer, f->text);
+    return verdict;
+}
+
+/* It is not being made any more. error 0: the thread's message says why, and `status`. */
+static void give_up(tutti__links *links, int at, int error, tutti_status status)
+{
+    failure f = {.at = tutti__address_unpack(&links->directory->places[at].control),
+                 .error = error,
+                 .status = status};
+
+    if (!error)
+        snprintf(f.text, sizeof f.text, "%s", tutti_last_error());
+    tutti__link_end(links, at, judge_failure, &f);
 }
 
 static void watch(tutti__links *links, int at, int operation)
@@ -88,10 +123,20 @@ static void watch(tutti__links *links, int at, int operation)
         epoll_ctl(links->epoll, operation, fd, &event);
 }
 
-/* By an acceptor that makes room, or a process that ends: which of them shows the next attempt, that the latter refuses. */
-static bool was_dropped(const tutti__connector *c)
+int tutti__connect_again(const tutti__connector *c, double *full_ms, double deadline)
 {
-    return c->error == ECONNRESET || (!c->error && c->status == TUTTI_ERR_PEER);
+    const bool full = !c->error && c->status == TUTTI_ERR_MEMORY;
+    const double now = tutti__now_ms();
+
+    *full_ms = !full ? 0 : *full_ms > 0 ? *full_ms : now;
+    if (now >= deadline)
+        return 0;
+    if (full)
+        return now < *full_ms + FULL_MS ? PAUSE_MS : 0;
+    return c->error == EAGAIN || c->error == ECONNRESET ||
+                   (!c->error && c->status == TUTTI_ERR_PEER)
+               ? RETRY_MS
+               : 0;
 }
 
 static void fail(tutti__links *links, int at)
@@ -99,28 +144,29 @@ static void fail(tutti__links *links, int at)
     tutti__connecting *connecting = links->at[at].connecting;
     const tutti__connector *c = &connecting->connector;
     const bool crossed = !c->error && c->handshake.next == TUTTI__AWAIT_VERDICT &&
-                         c->handshake.answer[0] == TUTTI__CROSSED,
-               full = c->error == EAGAIN || c->status == TUTTI_ERR_MEMORY;
-    double now = tutti__now_ms();
+                         c->handshake.answer[0] == TUTTI__CROSSED;
+    const tutti_status status = c->status;
+    const int error = c->error,
+              pause = !crossed ? tutti__connect_again(c, &connecting->full_ms, connecting->deadline)
+                      : tutti__now_ms() < connecting->deadline ? CROSSED_MS
+                                                               : 0;
 
-    if (c->error == ECONNREFUSED) {
+    if (error == ECONNREFUSED) {
         be_refused(links, at);
-    } else if ((crossed || full || was_dropped(c)) && now < connecting->deadline) {
-        connecting->again_ms = now + (crossed ? LOOK_MS : RETRY_MS);
+    } else if (pause > 0) {
+        connecting->again_ms = tutti__now_ms() + pause;
         tutti__connector_close(&connecting->connector);
         atomic_store(&links->at[at].state, TUTTI__LINK_WANTED);
     } else {
-        tutti_log(TUTTI_LOG_WARN, "comm",
-                  "rank %d of group \"%s\" has no connection to rank %d: %s", links->rank,
-                  links->name, at, tutti_last_error());
-        give_up(links, at);
+        drop(links, at);
+        give_up(links, at, error, status);
     }
 }
 
 void tutti__connect_advance(tutti__links *links, int at)
 {
     tutti__connector *c = &links->at[at].connecting->connector;
-    int fd;
+    int fd, error;
 
     if (!tutti__connector_advance(c)) {
         watch(links, at, EPOLL_CTL_MOD);
@@ -132,9 +178,10 @@ void tutti__connect_advance(tutti__links *links, int at)
     }
     fd = tutti__connector_take(c);
     epoll_ctl(links->epoll, EPOLL_CTL_DEL, fd, NULL);
+    error = tutti__link_opened(links, at, fd);
     drop(links, at);
-    if (tutti__link_opened(links, at, fd) != 0)
-        tutti__link_hang_up(links, at);
+    if (error)
+        give_up(links, at, error, TUTTI_OK);
 }
 
 static void begin(tutti__links *links, int at)
@@ -147,13 +194,15 @@ static void begin(tutti__links *links, int at)
     if (!connecting) {
         connecting = link->connecting = calloc(1, sizeof *connecting);
         if (!connecting) {
-            give_up(links, at);
+            drop(links, at);
+            give_up(links, at, ENOMEM, TUTTI_OK);
             return;
         }
         connecting->deadline = tutti__now_ms() + links->connect_ms;
     }
     connecting->again_ms = 0;
-    describe(&opts, &connecting->theirs, connecting->who, sizeof connecting->who, links, at);
+    tutti__connect_describe(&opts, &connecting->theirs, connecting->who, sizeof connecting->who,
+                            links, at);
     opts.claim = tutti__group_claim(&links->secret, links->id, links->rank, 0);
     opts.deadline = connecting->deadline;
     address = tutti__address_unpack(&links->directory->places[at].control);
@@ -184,11 +233,11 @@ static void judge_refused(tutti__links *links, int at)
 
 void tutti__connect_turn(tutti__links *links)
 {
-    double now;
+    double now = tutti__now_ms();
 
+    tutti__data_expire(links, now);
     if (atomic_load(&links->n_wanted) == 0 && atomic_load(&links->n_refused) == 0)
         return;
-    now = tutti__now_ms();
     for (int i = 0; i < links->n_used; i++) {
         int at = links->used[i];
         tutti__link *link = &links->at[at];
@@ -203,10 +252,12 @@ void tutti__connect_turn(tutti__links *links)
     }
 }
 
-int tutti__connect_wait(const tutti__links *links)
+int tutti__connect_wait(tutti__links *links)
 {
-    double first = links->directory ? tutti__acceptor_deadline(links->acceptor) : 1e300;
+    double first = links->directory ? tutti__acceptor_deadline(links->acceptor) : 1e300,
+           expiry = tutti__data_expiry(links);
 
+    first = expiry < first ? expiry : first;
     if (atomic_load(&links->n_wanted) > 0 || atomic_load(&links->n_refused) > 0)
         for (int i = 0; i < links->n_used; i++) {
             const tutti__link *link = &links->at[links->used[i]];
@@ -224,32 +275,6 @@ int tutti__connect_wait(const tutti__links *links)
 
 /* ---- Incoming --------------------------------------------------------------------------------------------------- */
 
-static tutti__early_data **find_data(tutti__links *links, uint64_t group, int at, int channel)
-{
-    tutti__early_data **place = &links->data;
-
-    while (*place &&
-           ((*place)->group != group || (*place)->rank != at || (*place)->channel != channel))
-        place = &(*place)->next;
-    return place;
-}
-
-static char decide_on_data(tutti__links *links, const tutti__claim *claim)
-{
-    int at = (int)claim->rank - 1, n = 0;
-    bool taken;
-
-    pthread_mutex_lock(&links->lock);
-    for (const tutti__early_data *e = links->data; e; e = e->next)
-        n++;
-    taken = *find_data(links, claim->group, at, (int)claim->channel) != NULL;
-    pthread_mutex_unlock(&links->lock);
-    return taken ? TUTTI__TAKEN
-           : n < MOST_DATA && claim->channel <= TUTTI__MAX_SOCKETS && at > links->rank
-               ? TUTTI__WELCOME
-               : TUTTI__UNKNOWN;
-}
-
 static char decide(void *context, int fd, const tutti__claim *claim)
 {
     tutti__links *links = context;
@@ -263,7 +288,7 @@ static char decide(void *context, int fd, const tutti__claim *claim)
     if (!links->secret.set && tutti__of_another_user(fd))
         return TUTTI__OTHER_USER;
     if (claim->channel > 0)
-        return decide_on_data(links, claim);
+        return tutti__data_decide(links, claim);
     if (claim->group != links->id)
         return TUTTI__UNKNOWN;
     state = atomic_load(&links->at[at].state);
@@ -272,42 +297,20 @@ static char decide(void *context, int fd, const tutti__claim *claim)
                : TUTTI__WELCOME;
 }
 
-static void keep_data(tutti__links *links, int fd, const tutti__claim *claim)
-{
-    tutti__early_data *early = malloc(sizeof *early);
-    const tutti__control *c = links->controls;
-
-    if (!early) {
-        close(fd);
-        return;
-    }
-    *early = (tutti__early_data){.group = claim->group,
-                                 .rank = (int)claim->rank - 1,
-                                 .channel = (int)claim->channel,
-                                 .fd = fd};
-    pthread_mutex_lock(&links->lock);
-    early->next = links->data;
-    links->data = early;
-    while (c && c->comm->id != claim->group)
-        c = c->next;
-    if (c && c->data.came)
-        c->data.came(c->data.self);
-    pthread_mutex_unlock(&links->lock);
-}
-
 static void welcome(void *context, int fd, const tutti__claim *claim)
 {
     tutti__links *links = context;
-    int at = (int)claim->rank - 1, state = atomic_load(&links->at[at].state);
+    int at = (int)claim->rank - 1, state = atomic_load(&links->at[at].state), error;
 
     if (claim->channel > 0) {
-        keep_data(links, fd, claim);
+        tutti__data_welcome(links, fd, claim);
         return;
     }
     if (state != TUTTI__LINK_NONE)
         drop(links, at);
-    if (tutti__link_opened(links, at, fd) != 0)
-        tutti__link_hang_up(links, at);
+    error = tutti__link_opened(links, at, fd);
+    if (error)
+        give_up(links, at, error, TUTTI_OK);
 }
 
 int tutti__connect_start(tutti__links *links)
@@ -340,87 +343,4 @@ void tutti__connect_stop(tutti__links *links)
         tutti__early_data_drop(&links->data);
     free(links->acceptor);
     free(links->directory);
-}
-
-/* ---- Data ------------------------------------------------------------------------------------------------------- */
-
-bool tutti__control_connects(const tutti__control *control, int rank)
-{
-    return control->links->rank > control->members[rank].link;
-}
-
-/* One attempt. 0, EAGAIN to try again, or an errno. */
-static int connect_once(tutti__control *control, const tutti__address *address,
-                        const tutti__connector_opts *opts, int *fd_p)
-{
-    tutti__connector c;
-
-    tutti__connector_begin(&c, address, opts);
-    while (!tutti__connector_wait(&c, tutti__now_ms() + LOOK_MS))
-        if (tutti__comm_failed(control->comm)) {
-            tutti__connector_close(&c);
-            return ECONNRESET;
-        }
-    if (c.state == TUTTI__CONNECTOR_OPEN) {
-        *fd_p = tutti__connector_take(&c);
-        return 0;
-    }
-    if (c.error == EAGAIN || c.status == TUTTI_ERR_MEMORY || was_dropped(&c))
-        return EAGAIN;
-    return c.error ? c.error : c.status == TUTTI_ERR_TIMEOUT ? ETIMEDOUT : EPROTO;
-}
-
-int tutti__control_connect_data(tutti__control *control, int rank, int channel, double deadline,
-                                int *fd_p)
-{
-    const tutti__links *links = control->links;
-    const int at = control->members[rank].link;
-    const tutti__address address = tutti__address_unpack(&links->directory->places[at].data);
-    tutti__claim theirs;
-    char who[96];
-    tutti__connector_opts opts = {.deadline = deadline};
-    int error;
-
-    describe(&opts, &theirs, who, sizeof who, links, at);
-    opts.claim =
-        tutti__group_claim(&links->secret, control->comm->id, links->rank, (uint32_t)channel);
-    while ((error = connect_once(control, &address, &opts, fd_p)) == EAGAIN &&
-           tutti__now_ms() < deadline && !tutti__comm_failed(control->comm))
-        (void)tutti__sockets_poll((struct pollfd[1]){{0}}, 0, RETRY_MS);
-    return error == ECONNREFUSED ? ECONNRESET : error;
-}
-
-int tutti__control_take_data(tutti__control *control, int rank, int channel)
-{
-    tutti__links *links = control->links;
-    tutti__early_data **place;
-    int fd = -1;
-
-    pthread_mutex_lock(&links->lock);
-    place = find_data(links, control->comm->id, control->members[rank].link, channel);
-    if (*place) {
-        fd = (*place)->fd;
-        (*place)->fd = -1;
-        tutti__early_data_drop(place);
-    }
-    pthread_mutex_unlock(&links->lock);
-    return fd;
-}
-
-void tutti__control_on_data(tutti__control *control, const tutti__data_events *events)
-{
-    pthread_mutex_lock(&control->links->lock);
-    control->data = events ? *events : (tutti__data_events){0};
-    pthread_mutex_unlock(&control->links->lock);
-}
-
-void tutti__control_drop_data(tutti__control *control)
-{
-    tutti__links *links = control->links;
-
-    for (tutti__early_data **place = &links->data; *place;)
-        if ((*place)->group == control->comm->id)
-            tutti__early_data_drop(place);
-        else
-            place = &(*place)->next;
 }

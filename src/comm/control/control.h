@@ -15,30 +15,10 @@
 #include "comm/bootstrap/listen.h"
 #include "comm/bootstrap/mesh.h"
 #include "comm/core/communicator.h"
+#include "comm/core/frame.h"
 #include "comm/core/signature.h"
 
 typedef struct tutti__control tutti__control;
-
-typedef enum tutti__frame_kind {
-    TUTTI__FRAME_BEAT,    /* id: the sending thread's kernel id */
-    TUTTI__FRAME_GOODBYE, /* id: the sender's own peers[].seen */
-    TUTTI__FRAME_CAUSE,   /* body: the text */
-    TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
-    TUTTI__FRAME_LEFT, /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
-    TUTTI__FRAME_CALL,  /* body: the signature of the call in which the sender waits for data */
-    TUTTI__FRAME_OTHERS /* this kind and all above belong to the handler */
-} tutti__frame_kind;
-
-typedef struct tutti__frame {
-    uint32_t kind, bytes;    /* of the body that follows */
-    int32_t status, culprit; /* of a cause */
-    union {
-        int32_t own; /* of a cause */
-        int32_t tag; /* this and the rest: for the handler */
-    };
-    uint32_t dtype;
-    uint64_t count, id, receive;
-} tutti__frame;
 
 /* Handles the other kinds of frames. The functions are called from any thread; `begin` and `end` between `enter` and
  * `leave`, and never two at once; `leave` may act on what was found meanwhile. */
@@ -111,12 +91,22 @@ void tutti__control_wake(tutti__control *control);
 bool tutti__control_is_silent(tutti__control *control, int rank);
 
 /* ---- Connections for data -------------------------------------------------------------------------------------
- * Of a group that has them; channel: from 1 on. One end connects, and blocks; the other takes what has come. */
+ * Of a group that has them; channel: from 1 on. One end connects; the other takes what has come. */
 
 bool tutti__control_connects(const tutti__control *control, int rank);
-/* 0, or an errno; ECONNRESET: the rank or the group has ended; EPROTO: see the thread's message. */
-int tutti__control_connect_data(tutti__control *control, int rank, int channel, double deadline,
-                                int *fd_p);
+tutti__address tutti__control_data_address(const tutti__control *control, int rank);
+/* A connection that is being made, without blocking. */
+typedef struct tutti__data_connecting tutti__data_connecting;
+/* NULL: no memory. */
+tutti__data_connecting *tutti__data_begin(const tutti__control *control, int rank, int channel,
+                                          double deadline);
+/* 0, and the descriptor; EINPROGRESS: call again when its descriptor is ready, or at its next time; or why there will be none: EPROTO: see the
+ * thread's message; ETIME: the peer's host accepts it, but the peer does not answer within the deadline; else the errno of connecting. */
+int tutti__data_advance(tutti__data_connecting *connecting, int *fd_p);
+int tutti__data_fd(const tutti__data_connecting *connecting, short *events_p); /* -1: none now */
+double tutti__data_next(const tutti__data_connecting *connecting);
+/* NULL is fine. */
+void tutti__data_drop(tutti__data_connecting *connecting);
 /* -1: not yet. */
 int tutti__control_take_data(tutti__control *control, int rank, int channel);
 /* Calls that from the control channel's thread: when such a connection has come, and when a rank that waits for one from this rank has

@@ -202,13 +202,7 @@ bool tutti__control_was_refused(const tutti__control *control)
 void tutti__control_refuse(tutti__control *parent, uint64_t group, const int *ranks, int n,
                            const tutti__cause *cause)
 {
-    const tutti__wire_head head = {.group = group,
-                                   .frame = {.kind = TUTTI__FRAME_CAUSE,
-                                             .status = cause->status,
-                                             .culprit = cause->culprit,
-                                             .own = cause->own,
-                                             .count = 1,
-                                             .bytes = (uint32_t)strlen(cause->text)}};
+    const tutti__wire_head head = {group, tutti__cause_frame(cause, true)};
     tutti__links *links = parent->links;
     int near[TUTTI__NEIGHBOURS], n_near = 0, place = 0;
 

@@ -3,7 +3,7 @@
  *     flood.c           what a group's ranks pass on to each other
  *     link.c            a connection's beginning
  *     links.c           the connections and their thread
- *     connect.c         connections that are made when they are needed
+ *     connect.c         connections that are made when they are needed; connect_data.c: those for data
  *     control_init.c    a group on them: open, close
  *     early.c           frames of a group that this rank has yet to make
  *     send.c            outgoing frames: sent at once, or queued if the socket is full
@@ -19,6 +19,7 @@
 #ifndef TUTTI_COMM_CONTROL_CONTROL_STATE_H
 #define TUTTI_COMM_CONTROL_CONTROL_STATE_H
 
+#include "comm/bootstrap/connector.h"
 #include "comm/control/control.h"
 #include "comm/control/flood.h"
 
@@ -26,12 +27,6 @@
 #include <string.h>
 
 typedef struct tutti__links tutti__links;
-
-/* What goes over a connection: this, then the body. */
-typedef struct tutti__wire_head {
-    uint64_t group; /* the communicator's id; 0: the connection's own, a beat */
-    tutti__frame frame;
-} tutti__wire_head;
 
 /* A frame to a peer. */
 typedef struct tutti__outgoing {
@@ -72,7 +67,7 @@ typedef struct tutti__link {
     /* Under the lock. */
     bool over;         /* the peer has closed the connection, or could not be reached */
     double refused_ms; /* the peer does not listen any more; 0: not so */
-    bool deaf;         /* nothing more can be sent */
+    bool unwritable;   /* nothing more can be sent */
     bool wants_out;
     tutti__outgoing *current; /* partly sent: must be finished first */
     tutti__outgoing_list out;
@@ -101,6 +96,8 @@ struct tutti__links {
     char name[64];  /* of the first group */
     int size, rank; /* in it */
     uint64_t id;    /* of it */
+    uint64_t
+        first_id; /* under which its ranks connected, and by which one that has yet to learn `id` names it */
     /* Of connections that are made later; directory NULL: none. */
     tutti__directory *directory;
     tutti__listeners listeners;
@@ -216,15 +213,31 @@ void tutti__links_enter(tutti__links *links);
 void tutti__links_leave(tutti__links *links);
 
 /* ---- connect.c: by the thread ---- */
+/* What a connection to the rank behind the link says, and expects to hear. who: for messages. */
+void tutti__connect_describe(tutti__connector_opts *opts, tutti__claim *theirs, char *who,
+                             size_t capacity, const tutti__links *links, int at);
+/* In how many milliseconds an attempt that failed may be made again, 0: not at all: the peer's queue is full, it has no descriptor free, or has closed the connection. An acceptor
+ * that makes room does so, or a process that ends: which of them, the next attempt shows. *full_ms: since when it has no descriptor, kept for the
+ * next time. */
+int tutti__connect_again(const tutti__connector *c, double *full_ms, double deadline);
 /* 0 or an errno. */
 int tutti__connect_start(tutti__links *links);
 /* Begins connections that are wanted, and ends what takes too long. */
 void tutti__connect_turn(tutti__links *links);
 /* Milliseconds until there is something to do without an event; -1: nothing. */
-int tutti__connect_wait(const tutti__links *links);
+int tutti__connect_wait(tutti__links *links);
 /* Its descriptor is ready. */
 void tutti__connect_advance(tutti__links *links, int at);
 void tutti__connect_stop(tutti__links *links);
+
+/* ---- connect_data.c ---- */
+/* The verdict on one that has come, and that it is welcome. By the thread. */
+char tutti__data_decide(tutti__links *links, const tutti__claim *claim);
+void tutti__data_welcome(tutti__links *links, int fd, const tutti__claim *claim);
+/* Closes those of groups that are not here, and have had the time to be made. When the next of them is to be closed; 1e300: there is none. By
+ * the thread. */
+void tutti__data_expire(tutti__links *links, double now);
+double tutti__data_expiry(tutti__links *links);
 /* With the lock. */
 void tutti__control_drop_data(tutti__control *control);
 
@@ -256,6 +269,10 @@ void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head,
                       int fd);
 
 /* ---- receive.c ---- */
+/* The link is over, for the groups that the peer has not left with the verdict that `judge` returns, of the rank in that group. By the
+ * thread. */
+typedef tutti__verdict tutti__end_judge(const tutti__comm *comm, int rank, const void *why);
+void tutti__link_end(tutti__links *links, int at, tutti__end_judge *judge, const void *why);
 /* The peer has ended, or has left all groups: those that it has not left have lost it. By the thread. */
 void tutti__link_hang_up(tutti__links *links, int at);
 /* The rank has left, as it says itself, or as `from` has heard; its last call is `seen`. With the turn. */

@@ -202,7 +202,7 @@ static bool work(tutti__links *links)
 }
 
 /* Milliseconds to wait for events; -1: without limit. */
-static int wait_ms(const tutti__links *links)
+static int wait_ms(tutti__links *links)
 {
     int beat = tutti__heartbeat_wait(links), connect = tutti__connect_wait(links);
 
@@ -312,13 +312,14 @@ tutti__links *tutti__links_new(const tutti__comm *comm, const tutti__control_opt
     links->size = comm->size;
     links->rank = comm->rank;
     links->id = comm->id;
+    links->first_id = opts ? opts->mesh->id : comm->id;
     links->connect_ms = comm->timeout_ms;
     links->epoll = links->wake = -1;
     links->listeners = (tutti__listeners){-1, -1};
     pthread_mutex_init(&links->turn, NULL);
     pthread_mutex_init(&links->lock, NULL);
     tutti__cond_init(&links->changed);
-    links->at[comm->rank].over = links->at[comm->rank].deaf = true;
+    links->at[comm->rank].over = links->at[comm->rank].unwritable = true;
     if (opts)
         take_over(links, comm, opts);
     tutti__heartbeat_start(links, opts ? opts->heartbeat_ms : 0);
@@ -357,7 +358,7 @@ static bool on_its_way(const tutti__link *link)
     int bytes = 0, family = 0;
     socklen_t size = sizeof family;
 
-    if (link->deaf || link->state != TUTTI__LINK_OPEN ||
+    if (link->unwritable || link->state != TUTTI__LINK_OPEN ||
         getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family == AF_UNIX)
         return false;
     return ioctl(link->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;

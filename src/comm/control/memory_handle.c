@@ -32,7 +32,11 @@ int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uin
 
     pthread_mutex_lock(&links->lock);
     while (!member->handles && error == 0) {
-        if (links->at[member->link].over || atomic_load(&control->comm->failed))
+        const bool over = links->at[member->link].over;
+
+        /* the thread is about to find out why it is over, unless the peer has left */
+        if (atomic_load(&control->comm->failed) ||
+            (over && atomic_load(&control->comm->peers[rank].left)))
             error = ECONNRESET;
         else if (!tutti__cond_wait(&links->changed, &links->lock, deadline) && !member->handles)
             error = ETIMEDOUT;

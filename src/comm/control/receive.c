@@ -38,6 +38,7 @@ static tutti__control *find(const tutti__links *links, uint64_t group)
 {
     tutti__control *control = links->controls;
 
+    group = group == links->first_id ? links->id : group;
     while (control && control->comm->id != group)
         control = control->next;
     return control;
@@ -93,6 +94,8 @@ static bool sound(const tutti__control *control, const tutti__frame *head)
 {
     if (head->kind >= TUTTI__FRAME_OTHERS) /* of a group that this rank has left: discarded */
         return !control || control->handler.valid(head);
+    if (head->kind == TUTTI__FRAME_TABLE)
+        return false;
     if (head->kind == TUTTI__FRAME_CAUSE)
         return head->bytes < sizeof((tutti__cause *)0)->text && head->status != TUTTI_OK;
     return head->bytes == (head->kind == TUTTI__FRAME_CALL ? sizeof(tutti__signature) : 0);
@@ -224,7 +227,7 @@ static ssize_t step(tutti__links *links, int at)
     return n;
 }
 
-void tutti__link_hang_up(tutti__links *links, int at)
+void tutti__link_end(tutti__links *links, int at, tutti__end_judge *judge, const void *why)
 {
     tutti__link *link = &links->at[at];
 
@@ -232,7 +235,7 @@ void tutti__link_hang_up(tutti__links *links, int at)
         epoll_ctl(links->epoll, EPOLL_CTL_DEL, link->fd, NULL);
     pthread_mutex_lock(&links->lock);
     tutti__link_use(links, at, TUTTI__LINK_OPEN);
-    link->over = link->deaf = true;
+    link->over = link->unwritable = true;
     tutti__link_clear(links, at);
     pthread_cond_broadcast(&links->changed);
     pthread_mutex_unlock(&links->lock);
@@ -240,8 +243,20 @@ void tutti__link_hang_up(tutti__links *links, int at)
         int rank = c->rank_at[at];
 
         if (rank >= 0 && !atomic_load(&c->comm->peers[rank].left) && !c->verdict.set)
-            c->verdict = (tutti__verdict){.set = true, .lost = rank};
+            c->verdict = judge(c->comm, rank, why);
     }
+}
+
+static tutti__verdict judge_lost(const tutti__comm *comm, int rank, const void *why)
+{
+    (void)comm;
+    (void)why;
+    return (tutti__verdict){.set = true, .lost = rank};
+}
+
+void tutti__link_hang_up(tutti__links *links, int at)
+{
+    tutti__link_end(links, at, judge_lost, NULL);
 }
 
 void tutti__link_read(tutti__links *links, int at)

@@ -160,7 +160,7 @@ static bool push_one(tutti__links *links, int at, tutti__control *streamer, size
     tutti__link *link = &links->at[at];
     int error;
 
-    if (link->deaf)
+    if (link->unwritable)
         return false;
     if (!link->current)
         link->current = take_first(&link->out);
@@ -174,7 +174,7 @@ static bool push_one(tutti__links *links, int at, tutti__control *streamer, size
     if (error == EAGAIN)
         return false;
     /* The end of the peer is found by reading, after all that it sent before. */
-    link->deaf = error;
+    link->unwritable = error;
     *sent += link->current->head.frame.bytes + sizeof link->current->head;
     drop(link, link->current);
     link->current = NULL;
@@ -201,7 +201,7 @@ void tutti__link_push(tutti__links *links, int at)
             streamer->handler.leave(streamer->handler.self);
     }
     pthread_mutex_lock(&links->lock);
-    if (link->deaf)
+    if (link->unwritable)
         tutti__link_clear(links, at);
     want_out(links, at, tutti__link_busy(link));
     if (!tutti__link_busy(link))
@@ -247,7 +247,7 @@ static void keep(tutti__links *links, int at, const tutti__outgoing *frame)
 
     if (!copy) {
         tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", at);
-        link->deaf = link->deaf || frame->done > 0; /* the stream is broken */
+        link->unwritable = link->unwritable || frame->done > 0; /* the stream is broken */
         if (frame->fd >= 0)
             close(frame->fd);
         return;
@@ -264,7 +264,7 @@ static void keep(tutti__links *links, int at, const tutti__outgoing *frame)
 
 void tutti__link_want(tutti__links *links, int at)
 {
-    if (links->at[at].state != TUTTI__LINK_NONE || links->at[at].deaf)
+    if (links->at[at].state != TUTTI__LINK_NONE || links->at[at].unwritable)
         return;
     tutti__link_use(links, at, TUTTI__LINK_WANTED);
     atomic_fetch_add(&links->n_wanted, 1);
@@ -276,12 +276,13 @@ void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head,
 {
     tutti__link *link = &links->at[at];
     tutti__outgoing frame = {.head = *head, .fd = fd, .from = body};
-    int error = link->deaf ? EPIPE : EAGAIN;
+    int error = link->unwritable ? EPIPE : EAGAIN;
 
     tutti__link_want(links, at);
-    if (link->state == TUTTI__LINK_OPEN && !link->deaf && !link->current && !link->out.first) {
+    if (link->state == TUTTI__LINK_OPEN && !link->unwritable && !link->current &&
+        !link->out.first) {
         error = send_frame(link->fd, &frame);
-        link->deaf = error != 0 && error != EAGAIN;
+        link->unwritable = error != 0 && error != EAGAIN;
     }
     if (error == EAGAIN) {
         keep(links, at, &frame);
@@ -338,14 +339,9 @@ void tutti__control_pass_left(tutti__control *control, int rank, int from, uint6
 
 void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
 {
-    const tutti__frame head = {.kind = TUTTI__FRAME_CAUSE,
-                               .status = cause->status,
-                               .culprit = cause->culprit,
-                               .own = cause->own,
-                               .count = atomic_load(&control->opening) &&
-                                        atomic_load(&control->heard) != TUTTI__HEARD_CAUSE,
-                               .bytes = (uint32_t)strlen(cause->text)};
-
+    const tutti__frame head =
+        tutti__cause_frame(cause, atomic_load(&control->opening) &&
+                                      atomic_load(&control->heard) != TUTTI__HEARD_CAUSE);
     tutti__flood_action action;
 
     pthread_mutex_lock(&control->links->lock);
@@ -360,7 +356,7 @@ void tutti__control_stream(tutti__control *control, int rank)
     tutti__link *link = &control->links->at[control->members[rank].link];
 
     pthread_mutex_lock(&control->links->lock);
-    set_streaming(control, rank, !link->deaf);
+    set_streaming(control, rank, !link->unwritable);
     want_out(control->links, control->members[rank].link, tutti__link_busy(link));
     pthread_mutex_unlock(&control->links->lock);
 }

@@ -42,7 +42,10 @@ typedef struct tutti__tuning {
 /* Any function may be NULL. They are called from any thread. */
 typedef struct tutti__observer {
     void *self;
-    /* This rank has found a failure, and knew of none before. Agrees with the others on the cause: if another rank was first,
+    /* This rank has found a failure, and knew of none before. Before all others: while the group is being made, replaces *cause by that of
+     * a rank that this one cannot hear yet. */
+    void (*agree)(void *self, tutti__cause *cause);
+    /* The same. Agrees with the others on the cause: if another rank was first,
      * *cause becomes its cause; then tells them. Called in reverse order of registration. */
     void (*announce)(void *self, tutti__cause *cause);
     /* Adopts a failure that another rank announced, if only this observer can see it. */

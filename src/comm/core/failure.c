@@ -30,6 +30,9 @@ static tutti_status kill_all(tutti__comm *comm, tutti__cause *cause)
 {
     comm = tutti__comm_outermost(comm);
     if (!tutti__comm_failed(comm)) {
+        for (int i = 0, n = atomic_load(&comm->n_observers); i < n; i++)
+            if (comm->observers[i].agree)
+                comm->observers[i].agree(comm->observers[i].self, cause);
         for (int i = atomic_load(&comm->n_observers) - 1; i >= 0; i--)
             if (comm->observers[i].announce)
                 comm->observers[i].announce(comm->observers[i].self, cause);

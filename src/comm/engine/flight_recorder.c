@@ -249,7 +249,9 @@ static void report(tutti__flight *flight)
 
 void tutti__flight_report(tutti__flight *flight)
 {
-    if (flight->n == 0 || flight->comm->size == 1 || atomic_load(&flight->reported))
+    /* id 0: of a group whose ranks do not know each other yet, and have made no call */
+    if (flight->n == 0 || flight->comm->size == 1 || flight->comm->id == 0 ||
+        atomic_load(&flight->reported))
         return;
     /* a second caller waits until the report is written */
     pthread_mutex_lock(&flight->report_lock);

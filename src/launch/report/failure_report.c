@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "launch/report/failure_report.h"
 #include "base/terminal.h"
+#include "comm/bootstrap/launcher_cause.h"
 #include "launch/process/descendants.h"
 #include "launch/process/first_failure.h"
 #include "launch/report/flight_table.h"
@@ -374,6 +375,26 @@ static void pass_to_outer_launcher(const tutti__workers *all, const tutti__failu
     tutti__error_file_pass_on(cause->worker, text);
 }
 
+/* For workers whose group is being made: those that end now miss each other before they know of the first failure. */
+static void leave_cause(const tutti__workers *all, const tutti__failure *cause)
+{
+    const tutti__worker *w = cause->worker;
+    char text[400], how[160] = "it is stopped (SIGSTOP, a debugger)";
+
+    if (!all->job->store || (cause->effect && !is_stopped(cause)))
+        return;
+    if (!w->running)
+        tutti__worker_describe(w, how, sizeof how);
+    else if (!is_stopped(cause))
+        snprintf(how, sizeof how, "it failed");
+    snprintf(text, sizeof text,
+             "rank %d (%s, process %d) was lost: %s; see its last lines for the reason", w->rank,
+             all->job->host, (int)w->pid, how);
+    if (tutti__launcher_cause_leave(all->job->store, all->job->round.number, w->rank, text) !=
+        TUTTI_OK)
+        tutti_log(TUTTI_LOG_INFO, "launch", "%s", tutti_last_error());
+}
+
 const tutti__worker *tutti__report_failure(const tutti__workers *all, const tutti__worker *first)
 {
     tutti__failure cause;
@@ -384,6 +405,7 @@ const tutti__worker *tutti__report_failure(const tutti__workers *all, const tutt
     if (reader_has_gone(first))
         return first;
     cause = find_cause(all, first);
+    leave_cause(all, &cause);
     for (int i = 0; i < all->job->opts.n; i++)
         if (!all->list[i].running || &all->list[i] == cause.worker)
             tutti__log_pipe_drain(&all->list[i].err, all->console); /* its last output */

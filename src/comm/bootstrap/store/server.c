@@ -48,10 +48,17 @@ struct tutti__server {
     tutti__acceptor acceptor;
     tutti__dictionary dictionary;
     connection *connections;
+    _Atomic int n_others; /* connections of other processes */
 };
+
+static bool is_others(const tutti__server *s, const connection *c)
+{
+    return c->claim.process != s->claim.process;
+}
 
 static void drop(tutti__server *s, connection *c)
 {
+    atomic_fetch_sub(&s->n_others, is_others(s, c));
     if (c->previous)
         c->previous->next = c->next;
     else
@@ -278,6 +285,7 @@ static void welcome(void *context, int fd, const tutti__claim *claim)
     }
     c->fd = fd;
     c->claim = *claim;
+    atomic_fetch_add(&s->n_others, is_others(s, c));
     c->next = s->connections;
     if (c->next)
         c->next->previous = c;
@@ -361,6 +369,11 @@ void tutti__server_free(tutti__server *s)
     close(s->stop);
     tutti__dictionary_destroy(&s->dictionary);
     free(s);
+}
+
+int tutti__server_n_others(const tutti__server *s)
+{
+    return atomic_load(&s->n_others);
 }
 
 void tutti__server_fence(tutti__server *s, uint32_t attempt)

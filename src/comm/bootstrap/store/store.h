@@ -108,6 +108,11 @@ typedef struct tutti__server tutti__server;
 tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
                                const tutti__secret *secret);
 void tutti__server_free(tutti__server *server);
+/* How many connections other processes have; of a store that another process hosts: 0. */
+int tutti__server_n_others(const tutti__server *server);
+int tutti__store_n_clients(tutti_store *store);
+/* Waits until there are none. */
+void tutti__store_linger(tutti_store *store, double deadline);
 /* Ends all attempts of the job before this one: their ranks are disconnected and rejected. */
 void tutti__server_fence(tutti__server *server, uint32_t attempt);
 /* The same for a store that this process hosts. */

@@ -260,6 +260,19 @@ static tutti_status handle_new(tutti_store **store_p, const tutti__address *addr
     return TUTTI_OK;
 }
 
+int tutti__store_n_clients(tutti_store *store)
+{
+    const tcp_store *t = (tcp_store *)store;
+
+    return store->ops == &TCP_OPS && t->hosted ? tutti__server_n_others(t->hosted) : 0;
+}
+
+void tutti__store_linger(tutti_store *store, double deadline)
+{
+    while (tutti__store_n_clients(store) > 0 && tutti__now_ms() < deadline)
+        poll(NULL, 0, 2);
+}
+
 void tutti__store_fence(tutti_store *store, int attempt)
 {
     const tcp_store *t = (tcp_store *)store;

@@ -25,6 +25,7 @@ typedef struct tutti__tcp_direction {
 typedef struct tutti__channel {
     int fd, rank;      /* fd -1: the peer has yet to connect */
     int part, n_parts; /* which part of each message it carries */
+    bool pending;      /* its connection is being made, and was not ready when last polled */
     bool first;        /* the signature comes before the messages */
     tutti__tcp_direction out, in;
     bool checked;                 /* the received signature equals ours */
@@ -32,8 +33,11 @@ typedef struct tutti__channel {
 } tutti__channel;
 
 /* ---- connections.c ---- */
-/* The connection: 0, and channel->fd, -1 if the peer has yet to connect; or an errno, as tutti__control_connect_data. */
+/* The connection: 0, and channel->fd, -1 if it is being made; or an errno, as tutti__data_advance. */
 int tutti__tcp_connect(tutti__tcp *tcp, tutti__channel *channel);
+/* NULL: the peer has yet to connect, or too many are being made. */
+struct tutti__data_connecting *tutti__tcp_connecting(const tutti__tcp *tcp,
+                                                     const tutti__channel *channel);
 
 /* Move what the socket takes or has. 0 or an errno; EAGAIN: no more now. *moved becomes true if the channel made progress. */
 int tutti__channel_push(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);

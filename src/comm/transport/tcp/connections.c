@@ -4,11 +4,14 @@
 #include "comm/control/control.h"
 #include "comm/transport/tcp/channel.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+enum { MOST_CONNECTING = 64 }; /* at the same time */
 
 void tutti__tcp_wake(const tutti__tcp *tcp)
 {
@@ -36,11 +39,14 @@ void tutti__tcp_free(tutti__tcp *tcp)
     for (int i = 0; tcp->sockets && i < tcp->n_sockets * tcp->comm->size; i++)
         if (tcp->sockets[i] >= 0)
             close(tcp->sockets[i]);
+    for (int i = 0; tcp->connecting && i < tcp->n_sockets * tcp->comm->size; i++)
+        tutti__data_drop(tcp->connecting[i]);
     if (tcp->wake >= 0)
         close(tcp->wake);
     for (int r = 0; tcp->rows && r < tcp->comm->size; r++)
         free(tcp->rows[r].out);
     free(tcp->sockets);
+    free(tcp->connecting);
     free(tcp->everyone);
     free(tcp->src);
     free(tcp->scratch);
@@ -91,6 +97,7 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
     tcp->spin = comm->tuning.spin >= 0 && comm->local_size <= tutti__cores();
     tcp->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     tcp->sockets = malloc(n * sizeof *tcp->sockets);
+    tcp->connecting = calloc(n, sizeof *tcp->connecting);
     tcp->everyone = calloc(size, sizeof *tcp->everyone);
     tcp->src = calloc(size, sizeof *tcp->src);
     tcp->rows = calloc(size, sizeof *tcp->rows);
@@ -99,8 +106,8 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
     tcp->called = calloc(size, sizeof *tcp->called);
     for (size_t i = 0; i < n && tcp->sockets; i++)
         tcp->sockets[i] = -1;
-    if (tcp->wake < 0 || !tcp->sockets || !tcp->everyone || !tcp->src || !tcp->rows ||
-        !tcp->channels || !tcp->polls || !tcp->called) {
+    if (tcp->wake < 0 || !tcp->sockets || !tcp->connecting || !tcp->everyone || !tcp->src ||
+        !tcp->rows || !tcp->channels || !tcp->polls || !tcp->called) {
         tutti__tcp_free(tcp);
         *tcp_p = NULL;
         return tutti__fail(TUTTI_ERR_MEMORY,
@@ -114,13 +121,46 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
     return TUTTI_OK;
 }
 
+static size_t index_of(const tutti__tcp *tcp, const tutti__channel *c)
+{
+    return (size_t)c->part * (size_t)tcp->comm->size + (size_t)c->rank;
+}
+
+tutti__data_connecting *tutti__tcp_connecting(const tutti__tcp *tcp, const tutti__channel *c)
+{
+    return tcp->connecting[index_of(tcp, c)];
+}
+
+/* Begins it, if it is not being made, and goes on with it. */
+static int connect_on(tutti__tcp *tcp, const tutti__channel *c, int *fd)
+{
+    tutti__data_connecting **connecting = &tcp->connecting[index_of(tcp, c)];
+    int error;
+
+    if (!*connecting && tcp->n_connecting == MOST_CONNECTING)
+        return 0;
+    if (!*connecting) {
+        *connecting =
+            tutti__data_begin(tcp->control, c->rank, 1 + c->part, tcp->schedule.op->deadline);
+        if (!*connecting)
+            return ENOMEM;
+        tcp->n_connecting++;
+    }
+    error = tutti__data_advance(*connecting, fd);
+    if (error)
+        return error == EINPROGRESS ? 0 : error; /* tutti__tcp_free drops it */
+    tutti__data_drop(*connecting);
+    *connecting = NULL;
+    tcp->n_connecting--;
+    return 0;
+}
+
 int tutti__tcp_connect(tutti__tcp *tcp, tutti__channel *c)
 {
-    int *fd = &tcp->sockets[c->part * tcp->comm->size + c->rank], error = 0;
+    int *fd = &tcp->sockets[index_of(tcp, c)], error = 0;
 
     if (*fd < 0 && tutti__control_connects(tcp->control, c->rank))
-        error = tutti__control_connect_data(tcp->control, c->rank, 1 + c->part,
-                                            tcp->schedule.op->deadline, fd);
+        error = connect_on(tcp, c, fd);
     else if (*fd < 0)
         *fd = tutti__control_take_data(tcp->control, c->rank, 1 + c->part);
     c->fd = *fd;

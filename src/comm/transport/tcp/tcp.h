@@ -37,7 +37,9 @@ typedef struct tutti__tcp {
     tutti__comm *comm;
     struct tutti__control *control;
     int *sockets, n_sockets; /* n_sockets: connections to each peer; -1: not connected yet */
-    int wake;                /* an eventfd, written when a peer has failed or left */
+    struct tutti__data_connecting **connecting; /* instead of a socket */
+    int n_connecting;
+    int wake; /* an eventfd, written when a peer has failed or left */
     bool spin;
     int *everyone;    /* numbers 0..size-1, for schedules of all ranks */
     const void **src; /* for algorithms: a pointer a rank */

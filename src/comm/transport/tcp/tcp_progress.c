@@ -24,8 +24,8 @@ static const tutti__tcp_row *row_of(const tutti__tcp *tcp, const tutti__channel 
 
 /* ---- Failure ------------------------------------------------------------------------------------------------------ */
 
-/* A connection is closed. This rank learns in a moment whether the peer died or left. */
-static tutti_status lost(tutti__tcp *tcp, int rank)
+/* A connection is closed, or refused. This rank learns in a moment whether the peer died or left: whether it has. */
+static bool await_verdict(const tutti__tcp *tcp, int rank)
 {
     double deadline = tutti__now_ms() + VERDICT_MS;
 
@@ -37,6 +37,12 @@ static tutti_status lost(tutti__tcp *tcp, int rank)
         if (read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
             break;
     }
+    return tutti__comm_failed(tcp->comm) || tutti__comm_has_left(tcp->comm, rank);
+}
+
+static tutti_status lost(tutti__tcp *tcp, int rank)
+{
+    (void)await_verdict(tcp, rank);
     return tutti__comm_fail_lost(tcp->comm, rank);
 }
 
@@ -54,6 +60,7 @@ static bool all_are_heard(const tutti__tcp *tcp)
     return true;
 }
 
+/* Of the peers for which it waits, those that do not answer a connection are missed first: others may wait for them too. */
 static tutti_status late(tutti__tcp *tcp)
 {
     bool *missing = calloc((size_t)tcp->comm->size, sizeof *missing);
@@ -64,7 +71,9 @@ static tutti_status late(tutti__tcp *tcp)
     for (int i = 0; i < tcp->n_channels; i++) {
         const tutti__channel *c = &tcp->channels[i];
 
-        missing[c->rank] = missing[c->rank] || tutti__channel_events(c, row_of(tcp, c)) != 0;
+        missing[c->rank] =
+            missing[c->rank] || (tcp->n_connecting > 0 ? tutti__tcp_connecting(tcp, c) != NULL
+                                                       : tutti__channel_events(c, row_of(tcp, c)));
     }
     status = tutti__comm_fail_late(tcp->comm, tcp->schedule.op, missing);
     free(missing);
@@ -141,9 +150,13 @@ static void call(const tutti__tcp *tcp)
     const tutti__signature *mine = &tcp->schedule.op->signature;
     const tutti__frame head = {.kind = TUTTI__FRAME_CALL, .bytes = sizeof *mine};
 
-    for (int i = 0; i < tcp->n_channels; i++)
-        if (tcp->channels[i].fd < 0 && tcp->channels[i].part == 0 && tcp->control)
-            tutti__control_send(tcp->control, tcp->channels[i].rank, &head, mine);
+    for (int i = 0; i < tcp->n_channels; i++) {
+        const tutti__channel *c = &tcp->channels[i];
+
+        if (c->fd < 0 && c->part == 0 && tcp->control &&
+            !tutti__control_connects(tcp->control, c->rank))
+            tutti__control_send(tcp->control, c->rank, &head, mine);
+    }
 }
 
 /* Nothing has moved for a while. Another call than ours may have other peers: of ranks that are not in the schedule, looks at what call they
@@ -178,31 +191,39 @@ static tutti_status look_around(tutti__tcp *tcp)
 
 /* ---- Connecting --------------------------------------------------------------------------------------------------- */
 
-static tutti_status fail_connect(tutti__tcp *tcp, int rank, int error)
+static tutti_status fail_connect(tutti__tcp *tcp, const tutti__channel *c, int error)
 {
+    const tutti__address at = tutti__control_data_address(tcp->control, c->rank);
     char peer[128];
 
-    if (error == ECONNRESET)
-        return lost(tcp, rank);
-    if (error == ETIMEDOUT && tutti__now_ms() >= tcp->schedule.op->deadline)
+    if (error == ECONNREFUSED && await_verdict(tcp, c->rank))
+        return tutti__comm_fail_lost(tcp->comm, c->rank);
+    if (error == ETIME)
         return late(tcp);
-    tutti__comm_peer_text(tcp->comm, rank, peer, sizeof peer);
-    return tutti__comm_fail(tcp->comm, TUTTI_ERR_PEER, rank, "rank %d cannot connect to %s: %s",
-                            tcp->comm->rank, peer,
-                            error == EPROTO ? tutti_last_error() : strerror(error));
+    if (error != EPROTO)
+        return tutti__fail_connect(tcp->comm, c->rank, &at, error);
+    tutti__comm_peer_text(tcp->comm, c->rank, peer, sizeof peer);
+    return tutti__comm_fail(
+        tcp->comm, tutti__last_status() == TUTTI_ERR_MEMORY ? TUTTI_ERR_MEMORY : TUTTI_ERR_PEER,
+        c->rank, "rank %d cannot connect to %s: %s", tcp->comm->rank, peer, tutti_last_error());
 }
 
-/* Whether it has its connection; otherwise the peer has yet to connect. */
+/* Whether it has its connection; otherwise it is being made. */
 static tutti_status connect_channel(tutti__tcp *tcp, tutti__channel *c, bool *connected)
 {
     /* first: a rank that leaves has connected before */
-    bool left = c->fd < 0 && tutti__comm_has_left(tcp->comm, c->rank);
-    int error = c->fd < 0 ? tutti__tcp_connect(tcp, c) : 0;
+    const bool left = c->fd < 0 && tutti__comm_has_left(tcp->comm, c->rank);
+    int error = 0;
 
     *connected = c->fd >= 0;
+    if (*connected || c->pending)
+        return TUTTI_OK;
+    if (!left || tutti__tcp_connecting(tcp, c) || !tutti__control_connects(tcp->control, c->rank))
+        error = tutti__tcp_connect(tcp, c);
+    *connected = c->fd >= 0;
     if (error)
-        return fail_connect(tcp, c->rank, error);
-    return *connected || !left ? TUTTI_OK : lost(tcp, c->rank);
+        return fail_connect(tcp, c, error);
+    return *connected || !left || tutti__tcp_connecting(tcp, c) ? TUTTI_OK : lost(tcp, c->rank);
 }
 
 /* ---- Moving ------------------------------------------------------------------------------------------------------- */
@@ -246,22 +267,60 @@ static tutti_status move(tutti__tcp *tcp, bool *moved, bool *left)
     return TUTTI_OK;
 }
 
+/* What to wait for; *next: until when at the latest. */
+static struct pollfd poll_of(const tutti__tcp *tcp, const tutti__channel *c, short events,
+                             double *next)
+{
+    const struct tutti__data_connecting *connecting =
+        c->fd < 0 ? tutti__tcp_connecting(tcp, c) : NULL;
+    struct pollfd p = {c->fd, events, 0};
+
+    if (!connecting)
+        return p;
+    p.fd = tutti__data_fd(connecting, &p.events);
+    *next = tutti__data_next(connecting) < *next ? tutti__data_next(connecting) : *next;
+    return p;
+}
+
+/* Of many connections that are being made, those that are not ready need not be looked at. */
+static void note_pending(const tutti__tcp *tcp)
+{
+    const double now = tcp->n_connecting > 0 ? tutti__now_ms() : 0;
+    nfds_t n = 0;
+
+    for (int i = 0; i < tcp->n_channels && tcp->n_connecting > 0; i++) {
+        tutti__channel *c = &tcp->channels[i];
+        const struct tutti__data_connecting *connecting;
+
+        if (!tutti__channel_events(c, row_of(tcp, c)))
+            continue;
+        connecting = c->fd < 0 ? tutti__tcp_connecting(tcp, c) : NULL;
+        c->pending = connecting && !tcp->polls[n].revents && now < tutti__data_next(connecting);
+        n++;
+    }
+}
+
 static tutti_status sleep_until_ready(tutti__tcp *tcp)
 {
+    const double look = tutti__now_ms() + tcp->look_ms;
+    double next = deadline_of(tcp);
     nfds_t n = 0;
     uint64_t wakes;
-    int limit = tutti__poll_ms(deadline_of(tcp));
+    int ready;
 
     for (int i = 0; i < tcp->n_channels; i++) {
-        const tutti__channel *c = &tcp->channels[i];
+        tutti__channel *c = &tcp->channels[i];
         short events = tutti__channel_events(c, row_of(tcp, c));
 
+        c->pending = false;
         if (events)
-            tcp->polls[n++] = (struct pollfd){c->fd, events, 0};
+            tcp->polls[n++] = poll_of(tcp, c, events, &next);
     }
     tcp->polls[n] = (struct pollfd){tcp->wake, POLLIN, 0};
-    if (poll(tcp->polls, n + 1, limit >= 0 && limit < tcp->look_ms ? limit : tcp->look_ms) == 0)
-        return look_around(tcp);
+    ready = poll(tcp->polls, n + 1, tutti__poll_ms(look < next ? look : next));
+    note_pending(tcp);
+    if (ready == 0)
+        return tutti__now_ms() >= look ? look_around(tcp) : TUTTI_OK;
     if (tcp->polls[n].revents && read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return tutti__comm_fail(tcp->comm, TUTTI_ERR_INTERNAL, tcp->comm->rank, "eventfd: %s",
                                 strerror(errno));
