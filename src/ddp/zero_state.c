@@ -49,7 +49,7 @@ static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, i
         cx->device, (largest * (size_t)zero->sharding.peers.size + 1) * sizeof **all_p, false);
     if (!*all_p)
         return TUTTI_ERR_MEMORY;
-    if (root != ALL_RANKS && tutti_group_rank(zero->group) != root)
+    if (root != ALL_RANKS && tutti_group_rank(zero->ddp->group) != root)
         return TUTTI_OK;
     for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
         optim->whole[k] = tutti__alloc((zero->root->n_flat + 1) * sizeof(float));
@@ -67,7 +67,7 @@ static tutti_status bring_together(tutti_zero *zero, tutti_optim *optim, int roo
 
     TUTTI_TRY(tutti__zero_prepare(zero));
     tutti__optim_free_whole(optim);
-    status = tutti__group_agree(zero->group, room_for_whole(zero, optim, root, &all));
+    status = tutti__group_agree(zero->ddp->group, room_for_whole(zero, optim, root, &all));
     for (size_t k = 0; tutti_optim_state_name(optim, k) && status == TUTTI_OK; k++)
         status = gather(zero, optim->state[k], optim->whole[k], all);
     optim->cx->device_ops->free(optim->cx->device, all);
@@ -83,10 +83,10 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
     if (optim->module->root != zero->root)
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_zero_consolidate: the optimizer is of another module");
-    if (zero->group && (root < 0 || root >= tutti_group_size(zero->group)))
+    if (zero->group && (root < 0 || root >= tutti_group_size(zero->ddp->group)))
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_zero_consolidate: root is %d, expected a rank from 0 to %d", root,
-                           tutti_group_size(zero->group) - 1);
+                           tutti_group_size(zero->ddp->group) - 1);
     if (zero->stage == 3)
         TUTTI_TRY(tutti__units_consolidate(zero, root));
     if (optim->sharding != &zero->sharding) /* before the first step: not sharded */
