@@ -41,7 +41,7 @@ typedef struct tutti_ddp_opts {
     size_t n_counters;
     int zero;         /* stage of ZeRO, below; 0: none */
     int shard_copies; /* ranks that have each share of the optimizer state: 0 and 1: one, 2: two; below */
-    int zero_ranks;   /* so many neighbours divide among them what zero shards; 0: all ranks; below */
+    int zero_ranks; /* so many neighbours divide among them what zero shards; 0: all ranks; below */
     uint64_t reserved[4]; /* zero */
 } tutti_ddp_opts;
 

@@ -47,7 +47,8 @@ static const char HELP[] =
     "\n"
     "All keys of tutti train --help describe the run: --model, --batch-size, --optimizer, --zero, "
     "--zero-ranks,\n"
-    "--tensor, --pipeline, --micro-batches, --amp, --recompute, --shards, --bucket-mb, --lora-rank, --ema, "
+    "--tensor, --pipeline, --micro-batches, --amp, --recompute, --shards, --bucket-mb, "
+    "--lora-rank, --ema, "
     "--config, ...\n"
     "After a run summary.json has planned_memory and peak_memory: what was planned, and what "
     "rank 0 took.\n";

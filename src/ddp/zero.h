@@ -54,10 +54,12 @@ typedef struct tutti__zero_tag {
 struct tutti_zero {
     tutti_ddp *ddp;
     int stage;
-    tutti_group *group;  /* whose ranks have all shares among them. NULL: none at present (with logical shards) */
+    tutti_group *
+        group; /* whose ranks have all shares among them. NULL: none at present (with logical shards) */
     int replicas;        /* groups like it, of which ddp->group consists */
     tutti_group *parted; /* `group`, if it is a part of ddp->group; NULL: they are the same */
-    float *sent; /* of `replicas`: room for this rank's means, once for each of them, on the device */
+    float
+        *sent; /* of `replicas`: room for this rank's means, once for each of them, on the device */
     size_t n_sent;
     struct tutti_root *root;
     tutti__zero_bucket *buckets;

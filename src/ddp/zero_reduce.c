@@ -96,9 +96,8 @@ static tutti_status send_sums(tutti_zero *zero, const tutti_buf *mine, tutti_buf
     if (status == TUTTI_OK) {
         count_sums(zero, n, to, to + size);
         status = tutti_all_to_all_v(
-            zero->ddp->group,
-            (tutti_const_buf){zero->sent, share.count, TUTTI_F32, mine->stream}, to, share,
-            to + size, NULL);
+            zero->ddp->group, (tutti_const_buf){zero->sent, share.count, TUTTI_F32, mine->stream},
+            to, share, to + size, NULL);
     }
     free(to);
     return status;

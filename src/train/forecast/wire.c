@@ -165,8 +165,7 @@ double tutti__wire_seconds(const tutti__wire *wire, const tutti__planned_call *c
         seconds += (double)call->n * wire->within.us * 1e-6 +
                    tutti__wire_sent(call, layout->local_ranks) / (wire->within.gbps * 1e9);
     if (hosts > 1 && wire->between.gbps > 0)
-        seconds +=
-            (double)call->n * wire->between.us * 1e-6 +
-            tutti__wire_sent(call, hosts) * parts(call, layout) / (wire->between.gbps * 1e9);
+        seconds += (double)call->n * wire->between.us * 1e-6 +
+                   tutti__wire_sent(call, hosts) * parts(call, layout) / (wire->between.gbps * 1e9);
     return seconds;
 }

@@ -10,10 +10,10 @@
 static bool is_layout(int key)
 {
     return key == TUTTI__KEY_OF_zero || key == TUTTI__KEY_OF_zero_ranks ||
-           key == TUTTI__KEY_OF_tensor || key == TUTTI__KEY_OF_tensor_parts || key == TUTTI__KEY_OF_pipeline ||
-           key == TUTTI__KEY_OF_micro_batches || key == TUTTI__KEY_OF_pipeline_schedule ||
-           key == TUTTI__KEY_OF_pipeline_chunks || key == TUTTI__KEY_OF_pipeline_cuts ||
-           key == TUTTI__KEY_OF_sequence_parallel ||
+           key == TUTTI__KEY_OF_tensor || key == TUTTI__KEY_OF_tensor_parts ||
+           key == TUTTI__KEY_OF_pipeline || key == TUTTI__KEY_OF_micro_batches ||
+           key == TUTTI__KEY_OF_pipeline_schedule || key == TUTTI__KEY_OF_pipeline_chunks ||
+           key == TUTTI__KEY_OF_pipeline_cuts || key == TUTTI__KEY_OF_sequence_parallel ||
            key == TUTTI__KEY_OF_shards; /* allowed, as another number of ranks is */
 }
 
