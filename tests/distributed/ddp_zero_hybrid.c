@@ -30,6 +30,8 @@ static int trainer_begin(trainer *t, int zero)
     return 0;
 }
 
+static bool offloads; /* of this run: the optimizer's state is in host memory */
+
 static int trainer_new(trainer *t, tutti_group *group, int zero, int ranks)
 {
     const tutti_ddp_opts opts = opts_of(zero, ranks);
@@ -38,6 +40,8 @@ static int trainer_new(trainer *t, tutti_group *group, int zero, int ranks)
     CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, &opts));
     CHECK_OK(tutti_adamw_new(&t->optim, t->module,
                              &(tutti_adam_opts){.lr = 0.01f, .weight_decay = 0.1f}));
+    if (offloads)
+        CHECK_OK(tutti_optim_offload(t->optim));
     return 0;
 }
 
@@ -272,6 +276,19 @@ static void run_on_two_hosts(void **state)
                      0);
 }
 
+/* All divisors of 2 ranks, so also without replicas. */
+static void run_offloaded(void **state)
+{
+    offloads = test_on("strict") || test_on("cuda");
+    if (!offloads) {
+        print_message("on device cpu state is in host memory already\n");
+        skip();
+    }
+    assert_int_equal(
+        tutti_run_ranks_as_processes(2, (tutti_rank_body *)*state, NULL, TUTTI_TRANSPORT_AUTO), 0);
+    offloads = false;
+}
+
 static void run_four_over_tcp(void **state)
 {
     assert_int_equal(
@@ -284,6 +301,7 @@ int main(void)
         TEST(run_four_and_six, replicas_train_with_the_bits_of_the_whole),
         TEST(run_four_over_tcp, replicas_train_with_the_bits_of_the_whole),
         TEST(run_on_two_hosts, replicas_train_with_the_bits_of_the_whole),
+        TEST(run_offloaded, replicas_train_with_the_bits_of_the_whole),
         TEST(run_four, the_wire_carries_what_is_said),
         TEST(run_four, what_does_not_fit_is_refused),
         TEST(run_two, ranks_that_disagree_are_told),

@@ -30,6 +30,7 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_workers:
     case TUTTI__KEY_OF_prefetch:
     case TUTTI__KEY_OF_device:
+    case TUTTI__KEY_OF_offload:
     case TUTTI__KEY_OF_backend:
     case TUTTI__KEY_OF_recompute:
     case TUTTI__KEY_OF_find_unused:
