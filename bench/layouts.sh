@@ -41,6 +41,9 @@ for model in ${*:-gpt2 resnet18}; do
             row "$model" "$ranks batches" $ranks --zero $zero
         done
     done
+    for zero in 1 2 3; do # two replicas of two ranks
+        row "$model" "4 batches" 4 --zero $zero --zero-ranks 2
+    done
     row "$model" "1 batch" 1
     for ranks in 2 4; do # stages of one model
         for schedule in 1f1b gpipe zero_bubble; do

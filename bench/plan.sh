@@ -49,6 +49,9 @@ for ranks in 2 4; do
         row $ranks --model resnet18 $images --batch-size 16 --max-steps 3 --optimizer adamw --zero $zero
         row $ranks --model gpt2 $text $small --max-steps 3 --zero $zero
     done
+    [ $ranks = 2 ] || for zero in 1 3; do
+        row $ranks --model gpt2 $text $small --max-steps 3 --zero $zero --zero-ranks 2
+    done
     row $ranks --model gpt2 $text $small --max-steps 3 --tensor 2
     row $ranks --model gpt2 $text $small --max-steps 3 --tensor $ranks --sequence-parallel
 done

@@ -41,7 +41,8 @@ typedef struct tutti_ddp_opts {
     size_t n_counters;
     int zero;         /* stage of ZeRO, below; 0: none */
     int shard_copies; /* ranks that have each share of the optimizer state: 0 and 1: one, 2: two; below */
-    uint64_t reserved[1]; /* zero */
+    int zero_ranks; /* so many neighbours divide among them what zero shards; 0: all ranks; below */
+    uint64_t reserved[4]; /* zero */
 } tutti_ddp_opts;
 
 /* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order, which are frozen; if not, all ranks
@@ -169,6 +170,9 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *   stage 3    and the parameters: before an operation reads one, the shares of its bucket are all-gathered, one bucket ahead by
  *              the order of the last step; two or three buckets are whole at a time. With tutti_ctx_opts.defers_parameters no rank
  *              ever has all initial values. With find_unused or static_graph all are gathered at the first operation of a step.
+ * Hybrid: with zero_ranks S, a divisor of the group's size, ranks 0 to S - 1 divide all of that among them, and so do S to 2 S - 1, ...: each
+ * holds 1 / S, and parameters come from these ranks alone, such as those of a host. Gradients are still the mean over all ranks, with
+ * the same bits. UNSUPPORTED with shards.
  * What changes:
  *   - after backward, tutti_tensor_grad is the mean only in this rank's shares, elsewhere undefined; clip_grad_norm and the scaler
  *     handle that;

@@ -110,6 +110,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_lamb_new(tutti_optim **optim_p, tut
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_muon_new(tutti_optim **optim_p, tutti_module *m,
                                                       const tutti_muon_opts *opts);
 TUTTI_API void tutti_optim_free(tutti_optim *optim);
+/* From now on the state is in pinned memory of the host, and updates are computed there by the context's threads, with the bits of
+ * device cpu: parameters and gradients are copied there in parts, and parameters back, while others are computed. Takes none of the
+ * device's memory, and up to 16 MiB of the host's beside the state. Call it before there is state. Errors: ARG on a device whose memory
+ * is the host's, where all of it is there already; STATE once there is state; UNSUPPORTED for lamb and muon. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_offload(tutti_optim *optim);
 
 /* Options of a group of parameters; 0: the optimizer's value; TUTTI_ZERO: zero. */
 typedef struct tutti_optim_group_opts {

@@ -46,8 +46,9 @@ static const char HELP[] =
     "  -h, --help               this text\n"
     "\n"
     "All keys of tutti train --help describe the run: --model, --batch-size, --optimizer, --zero, "
-    "--tensor,\n"
-    "--pipeline, --micro-batches, --amp, --recompute, --shards, --bucket-mb, --lora-rank, --ema, "
+    "--zero-ranks,\n"
+    "--tensor, --pipeline, --micro-batches, --amp, --recompute, --shards, --bucket-mb, "
+    "--lora-rank, --ema, "
     "--config, ...\n"
     "After a run summary.json has planned_memory and peak_memory: what was planned, and what "
     "rank 0 took.\n";
@@ -157,6 +158,7 @@ static void settle(asked *to, const tutti__train_config *config)
     if (l->local_ranks == 0)
         l->local_ranks = l->ranks;
     l->zero = (int)config->zero;
+    l->zero_ranks = (int)config->zero_ranks;
     l->pipeline = (int)config->pipeline;
     l->tensor = (int)config->tensor;
 }

@@ -98,7 +98,7 @@ struct tutti__tuner *tutti__group_tuner(const tutti_group *group);
 /* ---- Groups for planning ------------------------------------------------------------------------------- */
 
 /* Rank `rank` of `size`, of which `local_size` are on its host, without the others: collectives send nothing and are counted, as are
- * messages, whose work handles are NULL; memory is that of device/planned. Not with atomics and splits; a mesh of it has such groups. */
+ * messages, whose work handles are NULL; memory is that of device/planned. Not with atomics and other splits than tutti_group_split_parts; a mesh of it has such groups. */
 tutti_status tutti__group_plan(tutti_group **group_p, int rank, int size, int local_size);
 bool tutti__group_is_planned(const tutti_group *group);
 /* What it has counted; the caller may reset it, between calls. */

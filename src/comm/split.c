@@ -307,6 +307,12 @@ tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const ch
                              group->comm.name, part_size, group->comm.size);
     else
         mine.colour = group->comm.rank / part_size;
+    if (status == TUTTI_OK && tutti__group_is_planned(group)) {
+        const int here = tutti_group_local_size(group);
+
+        return tutti__group_plan(sub_p, group->comm.rank % part_size, part_size,
+                                 here < part_size ? here : part_size);
+    }
     snprintf(mine.text, sizeof mine.text, "tutti_group_split_parts with parts of %d ranks and ",
              part_size);
     return split_by(group, status, mine, name ? name : "part", sub_p);

@@ -161,7 +161,7 @@ tutti_status tutti__ddp_drop_step(tutti_ddp *ddp, uint64_t *digest_p);
 /* After a finished step, before the next: resets buffers and the context to the beginning of that step. */
 tutti_status tutti__ddp_take_back(tutti_ddp *ddp);
 
-/* ---- ZeRO (zero.c, zero_state.c) -------------------------------------------------------------------------------------- */
+/* ---- ZeRO (zero.c, zero_reduce.c, zero_state.c) -------------------------------------------------------------------------------------- */
 
 /* From stage 2 on: so many buckets are whole while they are being reduced, besides those that backward writes. */
 #define TUTTI__ZERO_IN_FLIGHT 2
@@ -170,6 +170,10 @@ tutti_status tutti__zero_check(const tutti_ddp *ddp);
 /* Makes ddp->zero, of opts.zero. Local. */
 tutti_status tutti__zero_open(tutti_ddp *ddp);
 void tutti__zero_free(tutti_ddp *ddp);
+/* With opts.zero_ranks: makes the group of the ranks that divide among them. Collective, when ranks have agreed. */
+tutti_status tutti__zero_part(const tutti_ddp *ddp);
+/* That group; NULL: all ranks divide. */
+tutti_group *tutti__zero_parted(const tutti_ddp *ddp);
 /* Stage 3: each rank has a share of the parameters too. Then, when ranks have agreed: makes the reducer and lays out the shares, with
  * initial values. Collective. */
 bool tutti__zero_has_parameters(const tutti_ddp *ddp);

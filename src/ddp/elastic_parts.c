@@ -194,7 +194,7 @@ static tutti_status optim_state(void *self, mover *move, void *arg)
             TUTTI_TRY(move(
                 arg, (tutti_buf){optim->state[k] + optim->offsets[i],
                                  (size_t)tutti_shape_count(root->parameters.p[i]->tensor->shape),
-                                 TUTTI_F32, tutti_ctx_stream(optim->cx)}));
+                                 TUTTI_F32, tutti__optim_stream(optim)}));
     return TUTTI_OK;
 }
 

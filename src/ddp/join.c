@@ -178,7 +178,7 @@ static tutti_status copy_optim(const tutti_join *join, tutti_optim *optim)
     for (int k = 0; k < TUTTI__OPTIM_STATES && optim->state[k]; k++)
         TUTTI_TRY(tutti_broadcast(
             join->group,
-            (tutti_buf){optim->state[k], optim->n_state, TUTTI_F32, tutti_ctx_stream(optim->cx)},
+            (tutti_buf){optim->state[k], optim->n_state, TUTTI_F32, tutti__optim_stream(optim)},
             join->last, NULL));
     optim->lr = lr;
     return TUTTI_OK;

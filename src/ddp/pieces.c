@@ -144,6 +144,7 @@ static tutti_status add_state(tutti__pieces *pieces, const tutti_optim *optim, s
 
     piece.name = name;
     piece.dtype = TUTTI_F32;
+    piece.host = optim->offloaded;
     if (optim->sharding)
         return add_ranges(pieces, &piece, offset, optim->sharding, optim->state[k], true);
     piece.data = (char *)(optim->state[k] + offset);

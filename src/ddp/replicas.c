@@ -146,7 +146,7 @@ static size_t add_state(const tutti_optim *optim, const tutti_tensor *t, compare
 
     for (; (name = tutti_optim_state_name(optim, n)); n++)
         list[n] = optim->state[n] ? (compared){name, t->name, optim->state[n] + optim->offsets[i],
-                                               tutti__tensor_bytes(t), false}
+                                               tutti__tensor_bytes(t), optim->offloaded}
                                   : (compared){.name = name, .of = t->name, .on_host = true};
     list[n++] = (compared){"the count of updates", t->name, optim->steps ? optim->steps + i : NULL,
                            optim->steps ? sizeof *optim->steps : 0, true};

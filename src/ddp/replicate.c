@@ -139,6 +139,7 @@ static tutti_status agree_on_options(const tutti_ddp *ddp, tutti__item *items)
     snprintf(items[n++].text, sizeof items->text, "check_replicas %d", o->check_replicas);
     snprintf(items[n++].text, sizeof items->text, "shards %d", o->shards);
     snprintf(items[n++].text, sizeof items->text, "zero %d", o->zero);
+    snprintf(items[n++].text, sizeof items->text, "zero_ranks %d", o->zero_ranks);
     return tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
 }
 
@@ -273,6 +274,8 @@ tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts, tu
     if (local == TUTTI_OK)
         local = take(ddp, opts, &works);
     status = ddp->group ? tutti__ddp_enter(ddp, local) : local;
+    if (status == TUTTI_OK)
+        status = tutti__zero_part(ddp);
     if (status == TUTTI_OK && tutti__zero_has_parameters(ddp))
         status = tutti__zero_lay_out(ddp);
     if (status == TUTTI_OK && ddp->group)

@@ -110,6 +110,8 @@ static tutti_status begin_all_gather(tutti_zero *zero, size_t i, tutti_dtype as)
     }
     if (status != TUTTI_OK) { /* else they would wait for this rank */
         tutti__abort_peers(zero->group, status, tutti_last_error());
+        if (zero->parted)
+            tutti__abort_peers(zero->ddp->group, status, tutti_last_error());
         return status;
     }
     tutti__group_label(zero->group, 1 + (unsigned)(zero->ddp->number % 0xffffu), 1 + i,
@@ -431,12 +433,14 @@ static tutti_status make_whole(tutti_zero *zero, bool here, float **room_p)
     return TUTTI_OK;
 }
 
+/* root: a rank of ddp->group. Replicas without it have nothing to do. */
 static tutti_status gather_shares(tutti_zero *zero, int root, float *room)
 {
-    const bool here = tutti_group_rank(zero->group) == root;
+    const int sharers = zero->sharding.peers.size, rank = tutti_group_rank(zero->ddp->group);
+    const bool here = rank == root;
     size_t at = 0;
 
-    for (size_t i = 0; i < zero->n_noted; i++) {
+    for (size_t i = 0; i < zero->n_noted && rank / sharers == root / sharers; i++) {
         const tutti__zero_bucket *b = &zero->buckets[i];
         const size_t share = b->p ? tutti__zero_share(zero, b) : 0;
         const float *mine;
@@ -450,7 +454,7 @@ static tutti_status gather_shares(tutti_zero *zero, int root, float *room)
                                (tutti_buf){here ? zero->whole + tutti__zero_begin(zero, b) : NULL,
                                            here ? share * (size_t)zero->sharding.peers.size : 0,
                                            TUTTI_F32, NULL},
-                               root, NULL));
+                               root % sharers, NULL));
         at = tail_begin(zero, b);
     }
     return here ? take_whole(zero, at, zero->root->n_flat) : TUTTI_OK;
@@ -462,8 +466,8 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
     tutti_status status = tutti__units_discard(zero);
 
     if (status == TUTTI_OK)
-        status = make_whole(zero, tutti_group_rank(zero->group) == root, &room);
-    status = tutti__group_agree(zero->group, status);
+        status = make_whole(zero, tutti_group_rank(zero->ddp->group) == root, &room);
+    status = tutti__group_agree(zero->ddp->group, status);
     if (status == TUTTI_OK)
         status = gather_shares(zero, root, room);
     free(room);
@@ -588,9 +592,9 @@ static tutti_status bring_first(tutti_zero *zero, size_t i, const void *from)
     tutti_tensor *t = ddp->parameters[i];
 
     TUTTI_TRY(tutti__flat_bring(zero->root, i, from));
-    if (ddp->roles[i] == TUTTI__IGNORED || tutti_group_size(zero->group) == 1)
+    if (ddp->roles[i] == TUTTI__IGNORED || tutti_group_size(ddp->group) == 1)
         return TUTTI_OK;
-    return tutti_broadcast(zero->group,
+    return tutti_broadcast(ddp->group,
                            (tutti_buf){t->data, (size_t)tutti_shape_count(t->shape), t->dtype,
                                        tutti__zero_stream(zero)},
                            ddp->source, NULL);

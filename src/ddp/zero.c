@@ -2,13 +2,15 @@
  * SPDX-License-Identifier: MIT
  *
  *     bucket          |  share of rank 0  |  share of rank 1  |  share of rank 2  |t|
- *     backward        reduce_scatter during backward: this rank's share of the gradient is the mean; stage 2: the rest is given back
+ *     backward        reduce_scatter during backward (zero_reduce.c): this rank's share of the gradient is the mean; stage 2: the rest is
+ *                     given back
  *     optimizer       updates this rank's share, for which it has the state
  *     then            all_gather of the parameters, while the next bucket's share is updated
  *
  * The tail t, of less than one element per rank, and what is in no bucket (sparse gradients, ignored parameters) is kept whole
  * by every rank. Sums are in rank order, as in all_reduce, and updates are elementwise, so the bits are those of training
- * without ZeRO. docs/design/zero.md
+ * without ZeRO. With replicas, zero_ranks of the ranks have all shares among them, and so have the next ones: gradients are of all ranks,
+ * everything else is among these. docs/design/zero.md
  *
  * With logical shards of a step (logical_shards.c) gradients are sums of integers: stage 1 reduces them as without ZeRO, and every rank has
  * all of the mean; from stage 2 on each has the means of its shares (reducer/exact_shares.c). The group may change: the sharded state is
@@ -22,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Backward: the hook, on the communication thread ------------------------------------------------------------------ */
+/* ---- Backward ------------------------------------------------------------------------------------------------------------- */
 
 tutti_status tutti__zero_note(tutti_zero *zero, size_t index, float *gradients, size_t count)
 {
@@ -39,70 +41,6 @@ tutti_status tutti__zero_note(tutti_zero *zero, size_t index, float *gradients, 
     zero->buckets[index].p = gradients;
     zero->buckets[index].count = count;
     return TUTTI_OK;
-}
-
-/* How often its gradient was dropped, by zero_grad of the root or of a submodule. Never 0. */
-static uint64_t zero_grads(const tutti__parameter *parameter)
-{
-    return *parameter->round + parameter->zeroed;
-}
-
-/* STATE if backward added to a gradient that was sharded already; else marks the bucket's gradients as sharded. */
-static tutti_status check(const tutti_zero *zero, const tutti_bucket *b)
-{
-    if (b->buf.dtype != TUTTI_F32)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "zero: \"%s\" is %s; only F32 can be sharded",
-                           b->gradients[0].name, tutti_dtype_name(b->buf.dtype));
-    for (size_t k = 0; k < b->n; k++) {
-        const size_t i = b->gradients[k].parameter;
-        const tutti__parameter *p = &zero->root->parameters.p[i]->parameter;
-
-        if (!tutti__has_gradient(p))
-            continue;
-        if (zero->shared[i] == zero_grads(p))
-            return tutti__fail(
-                TUTTI_ERR_STATE,
-                "zero: the gradient of \"%s\" is sharded already, and another backward cannot "
-                "add to it; call zero_grad after each step, and accumulate between "
-                "tutti_ddp_pause and tutti_ddp_resume",
-                b->gradients[k].name);
-        zero->shared[i] = zero_grads(p);
-    }
-    return TUTTI_OK;
-}
-
-/* Stage 3 knows its buckets since construction, and the main thread reads them during backward. */
-static tutti_status note(tutti_zero *zero, const tutti_bucket *b)
-{
-    if (zero->stage < 3)
-        return tutti__zero_note(zero, b->index, b->buf.p, b->buf.count);
-    assert(b->index < zero->n_noted && zero->buckets[b->index].p == b->buf.p &&
-           zero->buckets[b->index].count == b->buf.count);
-    return TUTTI_OK;
-}
-
-static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b)
-{
-    tutti_zero *zero = self;
-    tutti_buf whole = b->buf, mine = b->buf;
-    size_t share, begin;
-
-    TUTTI_TRY(check(zero, b));
-    TUTTI_TRY(note(zero, b));
-    share = tutti__zero_share(zero, &zero->buckets[b->index]);
-    begin = share * (size_t)tutti_group_rank(group);
-    whole.count = share * (size_t)tutti_group_size(group);
-    mine.count = share;
-    mine.p = (float *)whole.p + begin;
-    TUTTI_TRY(tutti_reduce_scatter(group, tutti_buf_const(whole), mine, TUTTI_AVG, NULL));
-    /* no peer reads this rank's contribution any more: the call ends with that */
-    if (zero->stage >= 2)
-        tutti__reducer_keep(zero->ddp->reducer, b->index, begin, begin + share, whole.count);
-    if (whole.count == b->buf.count)
-        return TUTTI_OK;
-    whole.p = (float *)whole.p + whole.count;
-    whole.count = b->buf.count - whole.count;
-    return tutti_all_reduce(group, whole, TUTTI_AVG, NULL);
 }
 
 static tutti_status bring_grad(tutti_tensor *t)
@@ -385,8 +323,32 @@ static tutti_status updated(void *self, size_t i)
 
 /* ---- Construction -------------------------------------------------------------------------------------------------------- */
 
+static tutti_status check_ranks(const tutti_ddp *ddp)
+{
+    const int ranks = ddp->opts.zero_ranks, size = ddp->group ? tutti_group_size(ddp->group) : 0;
+
+    if (ranks == 0)
+        return TUTTI_OK;
+    if (ddp->opts.zero == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: zero_ranks says among how many ranks zero divides, and "
+                           "zero is 0; set zero to 1, 2 or 3, or zero_ranks to 0");
+    if (ddp->opts.shards > 0)
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "tutti_ddp_new: zero_ranks cannot be used with shards, whose ranks come and go; use "
+            "zero_ranks 0 (all ranks), or shards 0");
+    if (ranks < 0 || ranks > size || size % ranks != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: zero_ranks is %d, expected 0 (all ranks) or a divisor "
+                           "of the group's %d rank%s",
+                           ranks, size, tutti__s((uint64_t)size));
+    return TUTTI_OK;
+}
+
 tutti_status tutti__zero_check(const tutti_ddp *ddp)
 {
+    TUTTI_TRY(check_ranks(ddp));
     if (ddp->opts.zero < 2)
         return TUTTI_OK;
     if (ddp->opts.shards > 0 && !tutti__on_host(tutti__ddp_stream(ddp)))
@@ -407,7 +369,7 @@ tutti_status tutti__zero_check(const tutti_ddp *ddp)
 
 tutti_status tutti__zero_open(tutti_ddp *ddp)
 {
-    const tutti_comm_hook hook = {.name = "reduce_scatter", .run = reduce};
+    const tutti_comm_hook hook = {.name = "reduce_scatter", .run = tutti__zero_reduce};
     const int stage = ddp->opts.zero;
     tutti_zero *zero;
 
@@ -419,6 +381,7 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
         return TUTTI_ERR_MEMORY;
     *zero = (tutti_zero){.ddp = ddp,
                          .stage = stage,
+                         .replicas = 1,
                          .root = ddp->module->root,
                          .sharding = {.self = zero,
                                       .whole_gradients = ddp->shards && stage == 1,
@@ -447,6 +410,25 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
+tutti_status tutti__zero_part(const tutti_ddp *ddp)
+{
+    tutti_zero *zero = ddp->zero;
+    const int ranks = ddp->opts.zero_ranks;
+
+    if (!zero || ranks == 0 || ranks == tutti_group_size(ddp->group))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_group_split_parts(ddp->group, ranks, "zero", &zero->parted));
+    zero->replicas = tutti_group_size(ddp->group) / ranks;
+    zero->group = zero->parted;
+    zero->sharding.peers = tutti_group_peers(zero->group);
+    return TUTTI_OK;
+}
+
+tutti_group *tutti__zero_parted(const tutti_ddp *ddp)
+{
+    return ddp && ddp->zero ? ddp->zero->parted : NULL;
+}
+
 bool tutti__zero_has_parameters(const tutti_ddp *ddp)
 {
     return ddp->zero && ddp->zero->stage == 3;
@@ -469,6 +451,8 @@ void tutti__zero_free(tutti_ddp *ddp)
             zero->root->parameters.p[i]->parameter.bring_grad = NULL;
         tutti__zero_leave_optims(zero);
     }
+    zero->root->module->cx->device_ops->free(zero->root->module->cx->device, zero->sent);
+    tutti_group_free(zero->parted);
     free(zero->buckets);
     free(zero->shared);
     free(zero->ranges);

@@ -1,6 +1,7 @@
 /* zero.h -- shared by ZeRO's files.   SPDX-License-Identifier: MIT
  *
- *     zero.c        shares: of buckets when they are reduced, of flat memory for the optimizer; construction
+ *     zero.c        shares: of flat memory for the optimizer; construction
+ *     zero_reduce.c of buckets when they are reduced
  *     units.c       stage 3: parameters that are gathered before they are read; units_half.c: in 16 bits
  *     units_read.c  with logical shards: each rank reads them from the others
  *     zero_state.c  optimizer state gathered, for checkpoints and for groups that change
@@ -54,7 +55,13 @@ typedef struct tutti__zero_tag {
 struct tutti_zero {
     tutti_ddp *ddp;
     int stage;
-    tutti_group *group; /* NULL: none at present (with logical shards) */
+    tutti_group *
+        group; /* whose ranks have all shares among them. NULL: none at present (with logical shards) */
+    int replicas;        /* groups like it, of which ddp->group consists */
+    tutti_group *parted; /* `group`, if it is a part of ddp->group; NULL: they are the same */
+    float
+        *sent; /* of `replicas`: room for this rank's means, once for each of them, on the device */
+    size_t n_sent;
     struct tutti_root *root;
     tutti__zero_bucket *buckets;
     size_t n_noted;
@@ -93,9 +100,12 @@ struct tutti_zero {
     tutti_work **reads; /* by bucket and rank, while in flight; NULL: in no group */
 };
 
+/* Every rank of ddp->group sums as much of a bucket, and a share has as much of each replica. */
 static inline size_t tutti__zero_share(const tutti_zero *zero, const tutti__zero_bucket *b)
 {
-    return b->count / (size_t)zero->sharding.peers.size;
+    const size_t replicas = (size_t)zero->replicas;
+
+    return b->count / ((size_t)zero->sharding.peers.size * replicas) * replicas;
 }
 
 static inline tutti_stream *tutti__zero_stream(const tutti_zero *zero)
@@ -109,6 +119,11 @@ tutti_status tutti__zero_prepare(void *self);
 tutti_status tutti__zero_list(tutti_zero *zero);
 /* Bucket `index` is these gradients of flat memory. */
 tutti_status tutti__zero_note(tutti_zero *zero, size_t index, float *gradients, size_t count);
+
+/* ---- zero_reduce.c ---- */
+
+/* DDP's communication hook; self is the tutti_zero. */
+tutti_status tutti__zero_reduce(void *self, tutti_group *group, const tutti_bucket *b);
 
 /* ---- units.c ---- */
 

@@ -90,7 +90,7 @@ void tutti__zero_drop(const tutti_ddp *ddp)
 static tutti_status fill(const gathering *g)
 {
     const tutti_zero *zero = g->zero;
-    tutti_stream *stream = tutti__zero_stream(zero);
+    tutti_stream *stream = tutti__optim_stream(g->optim);
 
     for (size_t k = 0; tutti_optim_state_name(g->optim, k); k++) {
         size_t at = 0;

@@ -10,11 +10,12 @@
 
 enum { ALL_RANKS = -1 };
 
-/* Gathers one kind of state from all ranks into `whole` (NULL: not on this rank), through `all`, which has room for a bucket. */
-static tutti_status gather(tutti_zero *zero, const float *state, float *whole, float *all)
+/* Gathers one kind of state, memory of `stream`, from all ranks into `whole` (NULL: not on this rank), through `all`, which has room for
+ * a bucket. */
+static tutti_status gather(tutti_zero *zero, tutti_stream *stream, const float *state, float *whole,
+                           float *all)
 {
     const size_t size = (size_t)zero->sharding.peers.size;
-    tutti_stream *stream = tutti__zero_stream(zero);
 
     for (size_t i = 0; i < zero->sharding.n; i++) {
         const tutti__range *range = &zero->ranges[i];
@@ -34,22 +35,22 @@ static tutti_status gather(tutti_zero *zero, const float *state, float *whole, f
     return whole ? tutti_stream_wait(stream) : TUTTI_OK;
 }
 
-/* Memory for a bucket on the device; on `root`, or with ALL_RANKS on every rank, also for all of the state, on the host, since
+/* Memory for a bucket where the state is; on `root`, or with ALL_RANKS on every rank, also for all of the state, on the host, since
  * a device may not have room for it. */
 static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, int root,
                                    float **all_p)
 {
-    const tutti_ctx *cx = optim->cx;
+    const tutti_stream *stream = tutti__optim_stream(optim);
     size_t largest = 0;
 
     for (size_t i = 0; i < zero->n_buckets; i++)
         if (tutti__zero_share(zero, &zero->buckets[i]) > largest)
             largest = tutti__zero_share(zero, &zero->buckets[i]);
-    *all_p = cx->device_ops->alloc(
-        cx->device, (largest * (size_t)zero->sharding.peers.size + 1) * sizeof **all_p, false);
+    *all_p = stream->ops->alloc(
+        stream->device, (largest * (size_t)zero->sharding.peers.size + 1) * sizeof **all_p, false);
     if (!*all_p)
         return TUTTI_ERR_MEMORY;
-    if (root != ALL_RANKS && tutti_group_rank(zero->group) != root)
+    if (root != ALL_RANKS && tutti_group_rank(zero->ddp->group) != root)
         return TUTTI_OK;
     for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
         optim->whole[k] = tutti__alloc((zero->root->n_flat + 1) * sizeof(float));
@@ -62,15 +63,16 @@ static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, i
 /* Gathers the state of one optimizer whose state is sharded. */
 static tutti_status bring_together(tutti_zero *zero, tutti_optim *optim, int root)
 {
+    tutti_stream *stream = tutti__optim_stream(optim);
     float *all = NULL;
     tutti_status status;
 
     TUTTI_TRY(tutti__zero_prepare(zero));
     tutti__optim_free_whole(optim);
-    status = tutti__group_agree(zero->group, room_for_whole(zero, optim, root, &all));
+    status = tutti__group_agree(zero->ddp->group, room_for_whole(zero, optim, root, &all));
     for (size_t k = 0; tutti_optim_state_name(optim, k) && status == TUTTI_OK; k++)
-        status = gather(zero, optim->state[k], optim->whole[k], all);
-    optim->cx->device_ops->free(optim->cx->device, all);
+        status = gather(zero, stream, optim->state[k], optim->whole[k], all);
+    stream->ops->free(stream->device, all);
     if (status != TUTTI_OK)
         tutti__optim_free_whole(optim);
     return status;
@@ -83,10 +85,10 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
     if (optim->module->root != zero->root)
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_zero_consolidate: the optimizer is of another module");
-    if (zero->group && (root < 0 || root >= tutti_group_size(zero->group)))
+    if (zero->group && (root < 0 || root >= tutti_group_size(zero->ddp->group)))
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_zero_consolidate: root is %d, expected a rank from 0 to %d", root,
-                           tutti_group_size(zero->group) - 1);
+                           tutti_group_size(zero->ddp->group) - 1);
     if (zero->stage == 3)
         TUTTI_TRY(tutti__units_consolidate(zero, root));
     if (optim->sharding != &zero->sharding) /* before the first step: not sharded */

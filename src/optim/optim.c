@@ -87,7 +87,9 @@ static void free_state(const tutti_optim *optim, float *const state[TUTTI__OPTIM
     const tutti_ctx *cx = optim->cx;
 
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
-        if (state[k])
+        if (state[k] && optim->offloaded)
+            cx->device_ops->host_free(cx->device, state[k]);
+        else if (state[k])
             cx->device_ops->free(cx->device, state[k]);
 }
 
@@ -106,6 +108,7 @@ void tutti_optim_free(tutti_optim *optim)
     forget_later(optim);
     tutti__optim_free_whole(optim);
     free_state(optim, optim->state);
+    tutti__optim_free_parts(optim);
     if (optim->scratch)
         optim->cx->device_ops->free(optim->cx->device, optim->scratch);
     free(optim->matrix);
@@ -141,7 +144,10 @@ static tutti_status alloc_state(const tutti_optim *optim, size_t n,
     const tutti_ctx *cx = optim->cx;
 
     for (int k = 0; k < TUTTI__OPTIM_STATES && optim->rule->state_names[k]; k++) {
-        state[k] = cx->device_ops->alloc(cx->device, n * sizeof(float), true);
+        state[k] = optim->offloaded ? cx->device_ops->host_alloc(cx->device, n * sizeof(float))
+                                    : cx->device_ops->alloc(cx->device, n * sizeof(float), true);
+        if (state[k] && optim->offloaded)
+            memset(state[k], 0, n * sizeof(float));
         if (!state[k]) {
             free_state(optim, state);
             memset(state, 0, TUTTI__OPTIM_STATES * sizeof *state);
@@ -191,7 +197,8 @@ static tutti_status move_state(const tutti_optim *optim, float *const state[])
             if (optim->steps[i] == 0 && !root->parameters.p[i]->parameter.requires_grad)
                 continue;
             for (int k = 0; k < TUTTI__OPTIM_STATES && low < high && optim->state[k]; k++)
-                TUTTI_TRY(tutti__copy(optim->cx->stream, state[k] + at + (low - ranges[r].begin),
+                TUTTI_TRY(tutti__copy(tutti__optim_stream(optim),
+                                      state[k] + at + (low - ranges[r].begin),
                                       optim->state[k] + optim->offsets[i] + (low - begin),
                                       (high - low) * sizeof(float)));
         }
@@ -299,7 +306,8 @@ tutti_status tutti__optim_take_whole(tutti_optim *optim)
     tutti_status status = alloc_state(optim, n, state);
 
     for (int k = 0; k < TUTTI__OPTIM_STATES && state[k] && status == TUTTI_OK; k++)
-        status = tutti__copy_in(optim->cx->stream, state[k], optim->whole[k], n * sizeof(float));
+        status = tutti__copy_in(tutti__optim_stream(optim), state[k], optim->whole[k],
+                                n * sizeof(float));
     if (status == TUTTI_OK)
         status = tutti_stream_wait(optim->cx->stream);
     free_state(optim, status == TUTTI_OK ? optim->state : state);
@@ -390,7 +398,7 @@ static void update_part(void *arg, int64_t i, int member)
         if (run.state[k])
             run.state[k] += first;
     run.n = run.n - first < PART ? run.n - first : PART;
-    status = t->update(t->optim->cx->stream, &run);
+    status = t->update(tutti__optim_stream(t->optim), &run);
     if (status != TUTTI_OK && atomic_compare_exchange_strong(&t->status, &none, (int)status))
         snprintf(t->text, sizeof t->text, "%s", tutti_last_error());
 }
@@ -405,7 +413,7 @@ tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *u
     t.run = run;
     t.status = TUTTI_OK;
 
-    if (!optim->cx->device_ops->is_host)
+    if (!tutti__on_host(tutti__optim_stream(optim)))
         return update(optim->cx->stream, run);
     tutti__parallel(optim->cx, update_part, &t, (int64_t)((run->n + PART - 1) / PART));
     return t.status == TUTTI_OK ? TUTTI_OK : tutti__fail_again((tutti_status)t.status, t.text);
@@ -468,6 +476,8 @@ static tutti_status update(tutti_optim *optim, const tutti__stretch *stretch,
     if (optim->rule->update_whole) {
         run.parameter = stretch->first;
         TUTTI_TRY(optim->rule->update_whole(optim, &run));
+    } else if (optim->offloaded) {
+        TUTTI_TRY(tutti__optim_update_offloaded(optim, &run));
     } else {
         TUTTI_TRY(tutti__optim_elementwise(optim, optim->rule->update, &run));
     }

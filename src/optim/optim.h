@@ -99,6 +99,9 @@ struct tutti_optim {
     size_t n_matrix;
     float *scratch; /* of n_scratch elements, on the device: tutti__optim_scratch */
     size_t n_scratch;
+    bool offloaded;         /* state is host memory, and updates are computed there (offload.c) */
+    float *parts;           /* pinned: two parts of parameters and gradients; NULL: not yet */
+    tutti__event *there[2]; /* a part is in host memory */
 
     /* NULL before the first step, or if the rule has less state */
     float *state[TUTTI__OPTIM_STATES];
@@ -123,7 +126,13 @@ struct tutti_optim {
 /* Checks the module and makes the optimizer with this rule. */
 tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutti__optim_rule *rule,
                               float lr, const tutti__optim_options *options);
-/* An elementwise update of a run, on the host by the context's threads; the bits are those of one thread. */
+/* The stream of the state's memory, in whose order it is updated. */
+static inline tutti_stream *tutti__optim_stream(const tutti_optim *optim)
+{
+    return optim->offloaded ? &tutti__cpu_stream : optim->cx->stream;
+}
+/* An elementwise update of a run, on the host by the context's threads; the bits are those of one thread. p and g are memory of the
+ * state's stream. */
 tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *update,
                                       const tutti__flat_run *run);
 /* *sum += the squares of all spans, on the host by the context's threads. A norm is computed by it alone: the bits depend
@@ -134,6 +143,9 @@ tutti_status tutti__add_squares(tutti_ctx *cx, const tutti__flat_span *spans, si
 tutti_status tutti__add_peers_squares(const tutti_peers *peers, tutti__squares *sum);
 /* The L2 norm of n elements. */
 tutti_status tutti__optim_norm(const tutti_optim *optim, const float *p, size_t n, double *norm_p);
+/* The same of a run with p and g on the device, and offloaded state. */
+tutti_status tutti__optim_update_offloaded(tutti_optim *optim, const tutti__flat_run *run);
+void tutti__optim_free_parts(tutti_optim *optim);
 /* Memory of the device for n elements, until the next call. */
 tutti_status tutti__optim_scratch(tutti_optim *optim, size_t n, float **p);
 /* AdamW's update with state 0 and 1, and the checks of its options. */

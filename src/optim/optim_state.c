@@ -69,7 +69,7 @@ tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                            optim->rule->name);
     if (from)
         from += optim->offsets[parameter->parameter->index];
-    if (from && !optim->sharding)
+    if (from && !optim->sharding && !optim->offloaded)
         return tutti__copy_out(stream, dst, from, bytes);
     if (from)
         memcpy(dst, from, bytes);
@@ -101,7 +101,8 @@ static tutti_status write_share(tutti_optim *optim, size_t k, const tutti_tensor
         const size_t high = end < range->end ? end : range->end;
 
         if (low < high)
-            TUTTI_TRY(tutti__copy_in(optim->cx->stream, optim->state[k] + at + (low - range->begin),
+            TUTTI_TRY(tutti__copy_in(tutti__optim_stream(optim),
+                                     optim->state[k] + at + (low - range->begin),
                                      src + (low - begin), (high - low) * sizeof *src));
     }
     return TUTTI_OK;
@@ -115,7 +116,7 @@ tutti_status tutti_optim_state_write(tutti_optim *optim, size_t k, const tutti_t
     if (optim->sharding)
         return write_share(optim, k, parameter, src);
     TUTTI_TRY(tutti__optim_prepare(optim, NULL));
-    return tutti__copy_in(optim->cx->stream,
+    return tutti__copy_in(tutti__optim_stream(optim),
                           optim->state[k] + optim->offsets[parameter->parameter->index], src,
                           tutti__tensor_bytes(parameter));
 }

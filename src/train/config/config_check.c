@@ -33,6 +33,14 @@ static tutti_status check_shards(const tutti__train_config *c)
 
 static tutti_status check_zero_of_shards(const tutti__train_config *c)
 {
+    if (c->zero_ranks > 0 && c->zero == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "zero_ranks: it says among how many ranks zero divides, and zero=0; add "
+                           "--zero 1, 2 or 3");
+    if (c->zero_ranks > 0 && c->shards > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "zero_ranks: with shards ranks come and go, and all of them divide; use "
+                           "zero_ranks=0, or shards=0");
     if (c->shards == 0 || c->zero < 2)
         return TUTTI_OK;
     if (c->zero == 3 && c->ema > 0)

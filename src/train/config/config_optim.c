@@ -89,6 +89,12 @@ static tutti_status check_optimizer(const tutti__train_config *c)
                            "nesterov: needs optimizer=sgd or muon, and a momentum above 0");
     if (c->alpha == 1)
         return tutti__fail(TUTTI_ERR_ARG, "alpha: it is 1, expected a number below 1");
+    if (strcmp(c->offload, "none") != 0 && tutti__word_in("lamb muon", o))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "offload: optimizer=%s updates whole parameters, which it reads on the "
+            "GPU; use offload=none, or optimizer=sgd, adam, adamw, rmsprop or adagrad",
+            o);
     if (c->zero && tutti__word_in("lamb muon", o))
         return tutti__fail(
             TUTTI_ERR_ARG,

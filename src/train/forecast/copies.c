@@ -39,7 +39,7 @@ static tutti_status stand_in(const tutti__session *s, int d)
 
     if (!sharding)
         return TUTTI_OK;
-    sharding->peers.rank = d;
+    sharding->peers.rank = d % sharding->peers.size; /* of its replica, if there are several */
     sharding->layouts = 0; /* no layout has this number: the ranges are computed anew */
     return sharding->prepare(sharding->self);
 }

@@ -12,6 +12,7 @@
 #include "checkpoint/copies.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "ddp/ddp.h"
 #include "device/planned/planned.h"
 #include "nn/nn.h"
 #include "optim/ema.h"
@@ -149,11 +150,13 @@ static double flops_of(const tutti__profile *profile)
     return flops;
 }
 
+enum { MOST_GROUPS = 5 };
+
 /* The session's groups, each once; returns how many. The last is that of ranks that divide layers, if there is one. */
-static int groups_of(const tutti__session *s, tutti_group *groups[4])
+static int groups_of(const tutti__session *s, tutti_group *groups[MOST_GROUPS])
 {
     tutti_group *const all[] = {s->group, tutti_mesh_group(s->mesh, "data"),
-                                tutti_mesh_group(s->mesh, "pipeline")};
+                                tutti_mesh_group(s->mesh, "pipeline"), tutti__zero_parted(s->ddp)};
     tutti_group *tensor = tutti_mesh_group(s->mesh, "tensor");
     int n = 0;
 
@@ -172,7 +175,7 @@ static int groups_of(const tutti__session *s, tutti_group *groups[4])
 
 static void forget_calls(const tutti__session *s)
 {
-    tutti_group *groups[4];
+    tutti_group *groups[MOST_GROUPS];
 
     for (int i = groups_of(s, groups); i-- > 0;) {
         tutti__planned_calls *calls = tutti__group_planned_calls(groups[i]);
@@ -188,7 +191,7 @@ static bool is_message(const tutti__planned_call *call)
 
 static void note_calls(const tutti__session *s, tutti__footprint *f)
 {
-    tutti_group *groups[4];
+    tutti_group *groups[MOST_GROUPS], *const parted = tutti__zero_parted(s->ddp);
     const int n = groups_of(s, groups);
 
     for (int i = 0; i < n; i++) {
@@ -197,6 +200,7 @@ static void note_calls(const tutti__session *s, tutti__footprint *f)
         for (size_t k = 0; k < TUTTI__COUNT_OF(from->of); k++) {
             tutti__planned_call *to = s->pipeline && is_message(&from->of[k])
                                           ? &f->pipeline_calls.of[k]
+                                      : groups[i] == parted   ? &f->shard_calls.of[k]
                                       : s->mesh && i + 1 == n ? &f->tensor_calls.of[k]
                                                               : &f->calls.of[k];
 
@@ -209,7 +213,7 @@ static void note_calls(const tutti__session *s, tutti__footprint *f)
 
 static size_t group_memory(const tutti__session *s)
 {
-    tutti_group *groups[4];
+    tutti_group *groups[MOST_GROUPS];
     size_t bytes = 0;
 
     for (int i = groups_of(s, groups); i-- > 0;)

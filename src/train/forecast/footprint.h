@@ -15,6 +15,7 @@
 typedef struct tutti__layout_of_ranks {
     int ranks, local_ranks; /* of all hosts, of one */
     int zero;               /* 0 to 3 */
+    int zero_ranks;         /* that divide what zero shards; 0: all with other samples */
     int pipeline, tensor;   /* 1: not divided */
 } tutti__layout_of_ranks;
 
@@ -42,7 +43,8 @@ typedef struct tutti__footprint {
     const char *peak_when;
     int64_t elements; /* of all parameters */
     size_t n_buckets, largest_bucket, bucket_bytes;
-    tutti__planned_calls calls;          /* of a step, among ranks with other samples */
+    tutti__planned_calls calls;       /* of a step, among ranks with other samples */
+    tutti__planned_calls shard_calls; /* and among those of them that have all shares: zero_ranks */
     tutti__planned_calls tensor_calls;   /* and among those that divide layers */
     tutti__planned_calls pipeline_calls; /* messages of the rank that sends most */
     double

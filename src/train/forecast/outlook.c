@@ -62,6 +62,17 @@ tutti__layout_of_ranks tutti__layout_of_data(const tutti__layout_of_ranks *l)
                                                                   : ranks};
 }
 
+tutti__layout_of_ranks tutti__layout_of_shares(const tutti__layout_of_ranks *l)
+{
+    tutti__layout_of_ranks part = tutti__layout_of_data(l);
+
+    if (l->zero_ranks > 0)
+        part.ranks = l->zero_ranks;
+    if (part.local_ranks > part.ranks)
+        part.local_ranks = part.ranks;
+    return part;
+}
+
 /* Stages are the outermost dimension of the mesh. */
 tutti__layout_of_ranks tutti__layout_of_neighbours(const tutti__layout_of_ranks *l)
 {
@@ -87,6 +98,7 @@ static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config 
     tutti__train_config c = *config;
 
     c.zero = o->layout.zero;
+    c.zero_ranks = o->layout.zero_ranks;
     c.tensor = o->layout.tensor;
     c.pipeline = o->layout.pipeline;
     c.shard_copies = c.zero && c.shards ? c.shard_copies : 1;
@@ -151,7 +163,7 @@ static tutti_status take_steps(const tutti__outlook *o, const tutti__train_confi
 
     if (!s)
         return TUTTI_ERR_MEMORY;
-    c.eval_every = c.eval_steps = c.zero = 0;
+    c.eval_every = c.eval_steps = c.zero = c.zero_ranks = 0;
     c.pipeline = c.shard_copies = 1; /* of a pipeline all stages, one after the other */
     c.grad_accumulation = o->grad_accumulation;
     if (c.shards > 0) /* as many batches one after another as this rank has shards */
@@ -247,6 +259,7 @@ static tutti_status find_bubble(tutti__outlook *o, const tutti__train_config *co
 static void find_time(tutti__outlook *o, const tutti__wire *wire)
 {
     const tutti__layout_of_ranks data = tutti__layout_of_data(&o->layout),
+                                 shares = tutti__layout_of_shares(&o->layout),
                                  tensor = tutti__layout_of_tensor(&o->layout),
                                  pair = tutti__layout_of_neighbours(&o->layout);
     const double backward = o->compute_s * 2 / 3;
@@ -256,9 +269,12 @@ static void find_time(tutti__outlook *o, const tutti__wire *wire)
         const tutti__planned_call *call = &o->f.calls.of[i];
         const double seconds = call->name ? tutti__wire_seconds(wire, call, &data) : 0;
         const bool reduces = call->name && (strcmp(call->name, "all_reduce") == 0 ||
-                                            strcmp(call->name, "reduce_scatter") == 0);
+                                            strcmp(call->name, "reduce_scatter") == 0 ||
+                                            strcmp(call->name, "all_to_all_v") == 0);
 
         *(reduces ? &reduced : &other) += seconds;
+        call = &o->f.shard_calls.of[i];
+        other += call->name ? tutti__wire_seconds(wire, call, &shares) : 0;
         call = &o->f.tensor_calls.of[i];
         other += call->name ? tutti__wire_seconds(wire, call, &tensor) : 0;
         call = &o->f.pipeline_calls.of[i]; /* which are made while others are computed */
@@ -346,6 +362,7 @@ tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], siz
                 if (tensor > 1 && config->shards > 0)
                     continue;
                 like.layout.zero = zero;
+                like.layout.zero_ranks = zero > 0 ? l->zero_ranks : 0;
                 like.layout.tensor = tensor;
                 like.recompute = again;
                 /* as many samples a step; of an odd number, more */
@@ -365,6 +382,8 @@ void tutti__outlook_flags(const tutti__outlook *o, const tutti__outlook *asked, 
     text[0] = '\0';
     if (o->layout.zero != asked->layout.zero)
         n += (size_t)snprintf(text, size, " --zero %d", o->layout.zero);
+    if (o->layout.zero_ranks != asked->layout.zero_ranks && n < size)
+        n += (size_t)snprintf(text + n, size - n, " --zero-ranks %d", o->layout.zero_ranks);
     if (o->layout.tensor != asked->layout.tensor && n < size)
         n += (size_t)snprintf(text + n, size - n, " --tensor %d", o->layout.tensor);
     if (o->recompute != asked->recompute && n < size)

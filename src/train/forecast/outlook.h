@@ -27,8 +27,9 @@ typedef struct tutti__outlook {
 /* ARG: the ranks do not make such a layout, with what would; UNSUPPORTED: what is not in this version. */
 tutti_status tutti__layout_check(const tutti__layout_of_ranks *layout, int64_t shards);
 
-/* Ranks with different samples, ranks that divide layers, and two neighbours in a pipeline, as layouts of their own. */
+/* Ranks with different samples, those of them that have all shares of zero, ranks that divide layers, and two neighbours in a pipeline, as layouts of their own. */
 tutti__layout_of_ranks tutti__layout_of_data(const tutti__layout_of_ranks *layout);
+tutti__layout_of_ranks tutti__layout_of_shares(const tutti__layout_of_ranks *layout);
 tutti__layout_of_ranks tutti__layout_of_tensor(const tutti__layout_of_ranks *layout);
 tutti__layout_of_ranks tutti__layout_of_neighbours(const tutti__layout_of_ranks *layout);
 

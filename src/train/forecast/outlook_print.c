@@ -68,6 +68,7 @@ static void print_calls(FILE *out, const tutti__outlook *o, const tutti__wire *w
         return;
     fprintf(out, "\non the wire, of a rank and step     calls   MiB sent        ms\n");
     print_table(out, &o->f.calls, "", tutti__layout_of_data(&o->layout), wire);
+    print_table(out, &o->f.shard_calls, " (shares)", tutti__layout_of_shares(&o->layout), wire);
     print_table(out, &o->f.tensor_calls, " (tensor)", tutti__layout_of_tensor(&o->layout), wire);
     if (o->layout.pipeline > 1)
         print_table(out, &o->f.pipeline_calls, " (pipeline)",
@@ -94,12 +95,16 @@ static void print_time(FILE *out, const tutti__outlook *o)
 void tutti__outlook_print(FILE *out, const tutti__outlook *o, const tutti__train_config *config,
                           const tutti__wire *wire)
 {
+    char among[32] = "";
+
+    if (o->layout.zero_ranks > 0)
+        snprintf(among, sizeof among, " among %d", o->layout.zero_ranks);
     fprintf(out,
-            "%s, %lld parameters%s, %.2f GFLOP a step and rank; %d rank%s, %d a host, zero %d, "
+            "%s, %lld parameters%s, %.2f GFLOP a step and rank; %d rank%s, %d a host, zero %d%s, "
             "tensor %d, pipeline %d, %d thread%s each; %lld samples a step\n",
             config->model, (long long)o->f.elements, o->layout.tensor > 1 ? " of a rank" : "",
             o->f.flops * 1e-9, o->layout.ranks, tutti__s((uint64_t)o->layout.ranks),
-            o->layout.local_ranks, o->layout.zero, o->layout.tensor, o->layout.pipeline,
+            o->layout.local_ranks, o->layout.zero, among, o->layout.tensor, o->layout.pipeline,
             o->f.threads, tutti__s((uint64_t)o->f.threads), (long long)o->f.samples);
     print_memory(out, o);
     print_calls(out, o, wire);
@@ -138,16 +143,18 @@ json_t *tutti__outlook_json(const tutti__outlook *o, const tutti__train_config *
     for (size_t i = 0; i < TUTTI__COUNT_OF(parts_of); i++)
         json_object_set_new(memory, parts_of[i].label, json_integer((json_int_t)part(&o->f, i)));
     return json_pack(
-        "{s:s,s:I,s:i,s:i,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:o,s:s,s:o,s:o,s:o,s:f,s:f,s:s,s:f,"
-        "s:f,s:f,s:f}",
+        "{s:s,s:I,s:i,s:i,s:i,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:o,s:s,s:o,s:o,s:o,s:o,s:f,s:f,"
+        "s:s,s:f,s:f,s:f,s:f}",
         "model", config->model, "parameters", (json_int_t)o->f.elements, "ranks", o->layout.ranks,
-        "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "tensor", o->layout.tensor,
-        "pipeline", o->layout.pipeline, "recompute", o->recompute, "batch_size",
-        (json_int_t)o->batch_size, "grad_accumulation", (json_int_t)o->grad_accumulation, "memory",
-        memory, "planned_memory", (json_int_t)o->f.peak, "planned_memory_of_others",
-        (json_int_t)o->f.peak_off, "planned_memory_of_stages", stages_json(o), "peak_when",
-        o->f.peak_when, "wire", calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks),
-        "wire_of_tensor", calls_json(&o->f.tensor_calls, o->layout.tensor), "wire_of_pipeline",
+        "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "zero_ranks",
+        o->layout.zero_ranks, "tensor", o->layout.tensor, "pipeline", o->layout.pipeline,
+        "recompute", o->recompute, "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
+        (json_int_t)o->grad_accumulation, "memory", memory, "planned_memory", (json_int_t)o->f.peak,
+        "planned_memory_of_others", (json_int_t)o->f.peak_off, "planned_memory_of_stages",
+        stages_json(o), "peak_when", o->f.peak_when, "wire",
+        calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks), "wire_of_shares",
+        calls_json(&o->f.shard_calls, tutti__layout_of_shares(&o->layout).ranks), "wire_of_tensor",
+        calls_json(&o->f.tensor_calls, o->layout.tensor), "wire_of_pipeline",
         calls_json(&o->f.pipeline_calls, 2), "flops", o->f.flops, "compute_ms", 1e3 * o->compute_s,
         "compute_from", o->compute_from, "wire_ms", 1e3 * o->wire_s, "exposed_ms",
         1e3 * o->exposed_s, "bubble_ms", 1e3 * o->bubble_s, "step_ms", 1e3 * o->step_s);

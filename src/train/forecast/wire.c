@@ -144,12 +144,17 @@ static double share(const char *name, int n)
     return strcmp(name, "barrier") == 0 || strcmp(name, "recv") == 0 ? 0 : most;
 }
 
+static double parts(const tutti__planned_call *call, const tutti__layout_of_ranks *layout)
+{
+    return strncmp(call->name, "all_to_all", 10) == 0 ? layout->local_ranks : 1;
+}
+
 double tutti__wire_sent(const tutti__planned_call *call, int ranks)
 {
     return (double)call->bytes * share(call->name, ranks);
 }
 
-/* Within a host each rank sends its part; between hosts a host sends one. */
+/* Within a host each rank sends its part; between hosts a host sends one, but of all_to_all each of its ranks sends its own. */
 double tutti__wire_seconds(const tutti__wire *wire, const tutti__planned_call *call,
                            const tutti__layout_of_ranks *layout)
 {
@@ -161,6 +166,6 @@ double tutti__wire_seconds(const tutti__wire *wire, const tutti__planned_call *c
                    tutti__wire_sent(call, layout->local_ranks) / (wire->within.gbps * 1e9);
     if (hosts > 1 && wire->between.gbps > 0)
         seconds += (double)call->n * wire->between.us * 1e-6 +
-                   tutti__wire_sent(call, hosts) / (wire->between.gbps * 1e9);
+                   tutti__wire_sent(call, hosts) * parts(call, layout) / (wire->between.gbps * 1e9);
     return seconds;
 }

@@ -196,7 +196,12 @@ static void print_zero(tutti__train_run *run)
     const tutti__session *s = &run->session;
     const long long zero = s->config->zero;
 
-    if (zero > 0 && s->shards == 0 && tutti__session_data_size(s) == 1)
+    if (zero > 0 && s->config->zero_ranks > 0)
+        tutti__progress_say(
+            &run->progress, "zero %lld among %lld rank%s each: %lld have the same shares", zero,
+            (long long)s->config->zero_ranks, tutti__s((uint64_t)s->config->zero_ranks),
+            tutti__session_data_size(s) / (long long)s->config->zero_ranks);
+    else if (zero > 0 && s->shards == 0 && tutti__session_data_size(s) == 1)
         tutti__progress_say(&run->progress, "zero %lld divides nothing here: there is one %srank",
                             zero, s->mesh ? "data " : "");
 }

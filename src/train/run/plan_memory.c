@@ -49,6 +49,7 @@ static room find_room(int local_ranks)
 static tutti__layout_of_ranks layout_of(const tutti__session *s)
 {
     tutti__layout_of_ranks l = {.zero = (int)s->config->zero,
+                                .zero_ranks = (int)s->config->zero_ranks,
                                 .pipeline = (int)s->config->pipeline,
                                 .tensor = (int)s->config->tensor};
     int64_t local = 0;

@@ -9,11 +9,11 @@
 /* Keys that say how a step is divided among ranks. */
 static bool is_layout(int key)
 {
-    return key == TUTTI__KEY_OF_zero || key == TUTTI__KEY_OF_tensor ||
-           key == TUTTI__KEY_OF_tensor_parts || key == TUTTI__KEY_OF_pipeline ||
-           key == TUTTI__KEY_OF_micro_batches || key == TUTTI__KEY_OF_pipeline_schedule ||
-           key == TUTTI__KEY_OF_pipeline_chunks || key == TUTTI__KEY_OF_pipeline_cuts ||
-           key == TUTTI__KEY_OF_sequence_parallel ||
+    return key == TUTTI__KEY_OF_zero || key == TUTTI__KEY_OF_zero_ranks ||
+           key == TUTTI__KEY_OF_tensor || key == TUTTI__KEY_OF_tensor_parts ||
+           key == TUTTI__KEY_OF_pipeline || key == TUTTI__KEY_OF_micro_batches ||
+           key == TUTTI__KEY_OF_pipeline_schedule || key == TUTTI__KEY_OF_pipeline_chunks ||
+           key == TUTTI__KEY_OF_pipeline_cuts || key == TUTTI__KEY_OF_sequence_parallel ||
            key == TUTTI__KEY_OF_shards; /* allowed, as another number of ranks is */
 }
 
@@ -30,6 +30,7 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_workers:
     case TUTTI__KEY_OF_prefetch:
     case TUTTI__KEY_OF_device:
+    case TUTTI__KEY_OF_offload:
     case TUTTI__KEY_OF_backend:
     case TUTTI__KEY_OF_recompute:
     case TUTTI__KEY_OF_find_unused:

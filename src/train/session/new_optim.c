@@ -1,4 +1,5 @@
 /* new_optim.c -- the optimizer of a run, by its keys.   SPDX-License-Identifier: MIT */
+#include "tensor/tensor.h"
 #include "train/session/session.h"
 
 #include <string.h>
@@ -102,9 +103,20 @@ static tutti_status new_optim(tutti__session *s)
     return new_sgd(s);
 }
 
+static tutti_status offload(tutti__session *s)
+{
+    if (!s->cx->device_ops->is_host)
+        return tutti_optim_offload(s->optim);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "offload: it moves the optimizer's state from a GPU to the host, where it "
+                       "is with device=cpu; use offload=none, or device=cuda");
+}
+
 tutti_status tutti__session_new_optim(tutti__session *s)
 {
     TUTTI_TRY(new_optim(s));
+    if (strcmp(s->config->offload, "optimizer") == 0)
+        TUTTI_TRY(offload(s));
     if (!s->config->decay_biases)
         TUTTI_TRY(tutti_optim_no_decay(s->optim));
     return tutti_optim_lr_groups(s->optim, s->config->lr_groups);

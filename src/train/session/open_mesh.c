@@ -57,15 +57,33 @@ static tutti_status check(const tutti__session *s)
         (long long)tensor, s->size, tutti__s((uint64_t)s->size), s->size, (long long)tensor, text);
 }
 
+/* zero_ranks, of the ranks that have samples of their own. */
+static tutti_status check_zero_ranks(const tutti__session *s)
+{
+    const long long ranks = s->config->zero_ranks;
+    const int data = (int)(s->size / (s->config->tensor * s->config->pipeline));
+    char text[160];
+
+    if (ranks == 0 || data % ranks == 0)
+        return TUTTI_OK;
+    list_fitting(text, sizeof text, data, 1);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "--zero-ranks %lld on %d %srank%s: %d is not a multiple of %lld; "
+                       "--zero-ranks %s",
+                       ranks, data, data < s->size ? "data " : "", tutti__s((uint64_t)data), data,
+                       ranks, text);
+}
+
 tutti_status tutti__session_open_mesh(tutti__session *s)
 {
     const tutti_mesh_dimension dimensions[] = {{.name = NAMES[0], .size = (int)s->config->pipeline},
                                                {.name = NAMES[1]},
                                                {.name = NAMES[2], .size = (int)s->config->tensor}};
 
+    TUTTI_TRY(check(s));
+    TUTTI_TRY(check_zero_ranks(s));
     if (s->config->tensor == 1 && s->config->pipeline == 1 && s->config->tensor_parts == 0)
         return TUTTI_OK;
-    TUTTI_TRY(check(s));
     return tutti_mesh_new(&s->mesh, s->group, dimensions, TUTTI__COUNT_OF(dimensions));
 }
 

@@ -464,6 +464,7 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                             .shards = s->shards,
                             .zero = (int)c->zero,
                             .shard_copies = (int)c->shard_copies,
+                            .zero_ranks = (int)c->zero_ranks,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }
 
@@ -484,7 +485,7 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
     tutti_group *group = tutti__session_data_group(s);
 
     if (s->pipeline && !trains(s->module)) /* it has no state to divide */
-        opts.zero = 0;
+        opts.zero = opts.zero_ranks = 0;
     if (s->pipeline)
         TUTTI_TRY(tutti__session_agree_pipeline(s));
     if (c->sync_bn)

@@ -136,7 +136,7 @@ tutti_status tutti__session_open_pipeline(tutti__session *s, const tutti_model_o
 tutti_status tutti__session_agree_pipeline(tutti__session *s);
 /* Elements of all parameters of the model; on all ranks. */
 int64_t tutti__session_n_parameters(const tutti__session *s);
-/* open_mesh.c, collective: s->mesh, by the keys tensor and pipeline. ARG, on all ranks, if they do not fit the group. */
+/* open_mesh.c, collective: s->mesh, by the keys tensor and pipeline. ARG, on all ranks, if they do not fit the group, or zero_ranks does not. */
 tutti_status tutti__session_open_mesh(tutti__session *s);
 /* tutti__fail_alone for the group, and for those of the mesh, in which other ranks may wait. */
 tutti_status tutti__session_fail_alone(tutti__session *s, tutti_status status);
