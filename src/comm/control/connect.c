@@ -14,9 +14,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* GRACE: in which a death is told. RETRY: to a process whose queue or table of descriptors is full. CROSSED: to one that says that its own
- * connection is about to come. FULL: how long one may have no descriptor free, which is asked at each PAUSE. */
-enum { GRACE_MS = 300, RETRY_MS = 2, CROSSED_MS = 50, PAUSE_MS = 100, FULL_MS = 10000 };
+/* GRACE: in which a death is told. CROSSED: until a process that says that its own connection is about to come is asked again. */
+enum { GRACE_MS = 300, CROSSED_MS = 50 };
 
 typedef struct tutti__connecting {
     tutti__connector connector;
@@ -25,16 +24,6 @@ typedef struct tutti__connecting {
     double again_ms, deadline; /* again: when to try next; 0: it is being tried */
     double full_ms;            /* since when the peer has no descriptor */
 } tutti__connecting;
-
-void tutti__connect_describe(tutti__connector_opts *opts, tutti__claim *theirs, char *who,
-                             size_t capacity, const tutti__links *links, int at)
-{
-    snprintf(who, capacity, "rank %d of group \"%s\"", at, links->name);
-    *theirs = tutti__group_claim(&links->secret, links->id, at, 0);
-    opts->secret = &links->secret;
-    opts->theirs = theirs;
-    opts->who = who;
-}
 
 /* ---- Outgoing --------------------------------------------------------------------------------------------------- */
 
@@ -123,22 +112,6 @@ static void watch(tutti__links *links, int at, int operation)
         epoll_ctl(links->epoll, operation, fd, &event);
 }
 
-int tutti__connect_again(const tutti__connector *c, double *full_ms, double deadline)
-{
-    const bool full = !c->error && c->status == TUTTI_ERR_MEMORY;
-    const double now = tutti__now_ms();
-
-    *full_ms = !full ? 0 : *full_ms > 0 ? *full_ms : now;
-    if (now >= deadline)
-        return 0;
-    if (full)
-        return now < *full_ms + FULL_MS ? PAUSE_MS : 0;
-    return c->error == EAGAIN || c->error == ECONNRESET ||
-                   (!c->error && c->status == TUTTI_ERR_PEER)
-               ? RETRY_MS
-               : 0;
-}
-
 static void fail(tutti__links *links, int at)
 {
     tutti__connecting *connecting = links->at[at].connecting;
@@ -147,7 +120,7 @@ static void fail(tutti__links *links, int at)
                          c->handshake.answer[0] == TUTTI__CROSSED;
     const tutti_status status = c->status;
     const int error = c->error,
-              pause = !crossed ? tutti__connect_again(c, &connecting->full_ms, connecting->deadline)
+              pause = !crossed ? tutti__link_again(c, &connecting->full_ms, connecting->deadline)
                       : tutti__now_ms() < connecting->deadline ? CROSSED_MS
                                                                : 0;
 
@@ -201,8 +174,8 @@ static void begin(tutti__links *links, int at)
         connecting->deadline = tutti__now_ms() + links->connect_ms;
     }
     connecting->again_ms = 0;
-    tutti__connect_describe(&opts, &connecting->theirs, connecting->who, sizeof connecting->who,
-                            links, at);
+    tutti__link_describe(&opts, &connecting->theirs, connecting->who, sizeof connecting->who, links,
+                         at);
     opts.claim = tutti__group_claim(&links->secret, links->id, links->rank, 0);
     opts.deadline = connecting->deadline;
     address = tutti__address_unpack(&links->directory->places[at].control);

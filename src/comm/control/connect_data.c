@@ -47,7 +47,7 @@ tutti__data_connecting *tutti__data_begin(const tutti__control *control, int ran
     d->links = links;
     d->address = tutti__control_data_address(control, rank);
     d->opts.deadline = deadline;
-    tutti__connect_describe(&d->opts, &d->theirs, d->who, sizeof d->who, links, at);
+    tutti__link_describe(&d->opts, &d->theirs, d->who, sizeof d->who, links, at);
     d->opts.claim =
         tutti__group_claim(&links->secret, control->comm->id, links->rank, (uint32_t)channel);
     tutti__connector_begin(&d->connector, &d->address, &d->opts);
@@ -57,7 +57,7 @@ tutti__data_connecting *tutti__data_begin(const tutti__control *control, int ran
 static int fail(tutti__data_connecting *d)
 {
     const tutti__connector *c = &d->connector;
-    const int pause = tutti__connect_again(c, &d->full_ms, d->opts.deadline);
+    const int pause = tutti__link_again(c, &d->full_ms, d->opts.deadline);
 
     if (pause > 0) {
         d->again_ms = tutti__now_ms() + pause;

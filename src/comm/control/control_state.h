@@ -202,6 +202,14 @@ void tutti__link_use(tutti__links *links, int at, int state);
 /* The thread waits for it too. 0 or an errno. */
 int tutti__link_poll(tutti__links *links, int at, int fd);
 
+/* What a connection to the rank behind the link says, and expects to hear. who: for messages. */
+void tutti__link_describe(tutti__connector_opts *opts, tutti__claim *theirs, char *who,
+                          size_t capacity, const tutti__links *links, int at);
+/* In how many milliseconds an attempt that failed may be made again, 0: not at all. It may if the peer's queue is full, if it has no
+ * descriptor free, or if it has closed the connection: an acceptor that makes room does so, or a process that ends, and the next attempt shows
+ * which. *full_ms: since when it has no descriptor, kept for the next time. */
+int tutti__link_again(const tutti__connector *c, double *full_ms, double deadline);
+
 /* ---- links.c ---- */
 /* Takes ownership as tutti__control_open, and starts no thread. NULL: out of memory. */
 tutti__links *tutti__links_new(const tutti__comm *comm, const tutti__control_opts *opts);
@@ -213,13 +221,6 @@ void tutti__links_enter(tutti__links *links);
 void tutti__links_leave(tutti__links *links);
 
 /* ---- connect.c: by the thread ---- */
-/* What a connection to the rank behind the link says, and expects to hear. who: for messages. */
-void tutti__connect_describe(tutti__connector_opts *opts, tutti__claim *theirs, char *who,
-                             size_t capacity, const tutti__links *links, int at);
-/* In how many milliseconds an attempt that failed may be made again, 0: not at all: the peer's queue is full, it has no descriptor free, or has closed the connection. An acceptor
- * that makes room does so, or a process that ends: which of them, the next attempt shows. *full_ms: since when it has no descriptor, kept for the
- * next time. */
-int tutti__connect_again(const tutti__connector *c, double *full_ms, double deadline);
 /* 0 or an errno. */
 int tutti__connect_start(tutti__links *links);
 /* Begins connections that are wanted, and ends what takes too long. */

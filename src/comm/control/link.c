@@ -1,12 +1,16 @@
-/* link.c -- a connection of the control channel: its beginning, and waking the thread.   SPDX-License-Identifier: MIT */
+/* link.c -- a connection of the control channel: its beginning, what is said in it, and waking the thread.   SPDX-License-Identifier: MIT */
 #include "comm/control/control_state.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* RETRY: to a process whose queue is full, or that has closed the connection. PAUSE: to one that has no descriptor free, for at most FULL. */
+enum { RETRY_MS = 2, PAUSE_MS = 100, FULL_MS = 10000 };
 
 void tutti__links_wake(tutti__links *links)
 {
@@ -39,4 +43,30 @@ int tutti__link_poll(tutti__links *links, int at, int fd)
      * sockets. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){128 << 10}, sizeof(int));
     return epoll_ctl(links->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+}
+
+void tutti__link_describe(tutti__connector_opts *opts, tutti__claim *theirs, char *who,
+                          size_t capacity, const tutti__links *links, int at)
+{
+    snprintf(who, capacity, "rank %d of group \"%s\"", at, links->name);
+    *theirs = tutti__group_claim(&links->secret, links->id, at, 0);
+    opts->secret = &links->secret;
+    opts->theirs = theirs;
+    opts->who = who;
+}
+
+int tutti__link_again(const tutti__connector *c, double *full_ms, double deadline)
+{
+    const bool full = !c->error && c->status == TUTTI_ERR_MEMORY;
+    const double now = tutti__now_ms();
+
+    *full_ms = !full ? 0 : *full_ms > 0 ? *full_ms : now;
+    if (now >= deadline)
+        return 0;
+    if (full)
+        return now < *full_ms + FULL_MS ? PAUSE_MS : 0;
+    return c->error == EAGAIN || c->error == ECONNRESET ||
+                   (!c->error && c->status == TUTTI_ERR_PEER)
+               ? RETRY_MS
+               : 0;
 }
