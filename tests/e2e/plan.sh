@@ -1,5 +1,5 @@
 # plan.sh -- `tutti plan`: planned beside measured, layouts that fit, errors; and a run that cannot fit. The bounds are wide: what else a
-# machine's libraries take is not the plan's.
+# machine's libraries take is not the plan's.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
