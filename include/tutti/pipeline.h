@@ -62,7 +62,7 @@ typedef struct tutti_pipeline_facts {
     /* Most micro-batches, of all its chunks, of which a rank keeps activations: from forward to the end of backward, or of
      * WEIGHT. The most of any rank, and the rank. */
     int peak, peak_rank;
-    double seconds;       /* of a step with the given times, if messages take none */
+    double seconds;       /* of a step with the given times */
     double bubble;        /* the part of ranks * seconds in which ranks wait */
     uint64_t reserved[4]; /* zero */
 } tutti_pipeline_facts;
@@ -70,7 +70,9 @@ typedef struct tutti_pipeline_facts {
 /* Seconds of a micro-batch in stage s; NULL: 1, and 2 for BACKWARD. */
 typedef struct tutti_pipeline_times {
     const double *forward, *input, *weight; /* [ranks * chunks]; BACKWARD: input + weight */
-    uint64_t reserved[2];                   /* zero */
+    double
+        message; /* from a rank to the next or the previous one, one after the other on its way */
+    uint64_t reserved[1]; /* zero */
 } tutti_pipeline_times;
 
 /* That every stage has every micro-batch's passes once; that it gets what it needs if ranks do their lists in order and wait only for

@@ -2,6 +2,7 @@
 #include "base/flag.h"
 #include "checkpoint/output.h"
 #include "cli/cli.h"
+#include "cli/plan_scaling.h"
 #include "train/config/agreement.h"
 #include "train/config/config_read.h"
 #include "train/forecast/outlook.h"
@@ -12,11 +13,13 @@
 #include <string.h>
 
 static const char HELP[] =
-    "Memory of a rank, bytes and time on the wire, and the time of a step of a run, without "
-    "starting it; or\n"
-    "which layouts fit a limit of memory. Exact where it can be: the model's first steps are made "
-    "with addresses\n"
-    "instead of memory, and without arithmetic. For CPUs.\n"
+    "Memory of a rank, bytes and time on the wire, and the time and efficiency of a step of 1, 2, "
+    "4, ... ranks,\n"
+    "without starting them; or which layouts fit a limit of memory. Memory is exact where it can "
+    "be: the model's\n"
+    "first steps are made with addresses instead of memory, and without arithmetic. Time is "
+    "simulated: what one\n"
+    "rank computes, and the rounds of the algorithms that the ranks would choose. For CPUs.\n"
     "\n"
     "usage: tutti plan [--ranks N] [--memory LIMIT] [--FLAG VALUE]... [--KEY VALUE]...\n"
     "\n"
@@ -24,10 +27,15 @@ static const char HELP[] =
     "  tutti plan --ranks 8 --ranks-per-host 2 --link-gbps 1.25 --link-us 30 --config "
     "runs/a/config.json\n"
     "  tutti plan --model gpt2 --data tokens --data-dir corpus --ranks 4 --memory 6G\n"
+    "  tutti plan --model resnet18 --ranks 8,1024,16384 --ranks-per-host 8 --links cluster.json\n"
     "\n"
-    "  --ranks N                ranks of the run (default 1)\n"
-    "  --ranks-per-host N       of them on one host, with the cores of this machine (default: "
-    "all)\n"
+    "  --ranks N                ranks of the run, up to 16384 (default 1); steps of 1, 2, 4, ... N "
+    "are compared\n"
+    "  --ranks 8,64,1024        steps of these are compared; the rest is said of the last\n"
+    "  --ranks-per-host N, --hosts H\n"
+    "                           of them on one host, with the cores of this machine (default: "
+    "all); "
+    "or how many hosts\n"
     "  --memory LIMIT           bytes that a rank may take, with K, M or G of 1024, as in 4G: also "
     "shows the layouts\n"
     "                           that fit, cheapest first, and the flags for the first\n"
@@ -38,9 +46,16 @@ static const char HELP[] =
     "  --local-gbps X, --local-us Y\n"
     "                           likewise between ranks of a host (default: measured between two "
     "threads)\n"
+    "  --links FILE             instead of the four: what messages cost within hosts, between them "
+    "and between\n"
+    "                           switches, as for tutti simulate\n"
     "  --step-ms MS             time of a step's computation on one rank (default: measured if it "
     "takes seconds and\n"
     "                           fits this machine, else by its FLOPs)\n"
+    "  --from RUN_DIR           instead: as a run has measured it, whose keys are the default\n"
+    "  --spread PERCENT         ranks differ by so much in the time of a step, at random (standard "
+    "deviation; 0):\n"
+    "                           a step takes as long as its slowest rank's\n"
     "  --json FILE              the figures as a JSON object; -: to standard output, in place of "
     "the tables\n"
     "  -h, --help               this text\n"
@@ -55,8 +70,14 @@ static const char HELP[] =
 
 typedef struct asked {
     tutti__outlook_ask ask;
-    const char *json;
-    char **keys; /* of the command line, without this command's own flags */
+    tutti__scaling scaling;
+    tutti__timeline timeline; /* of the layout with most ranks */
+    const char *json, *ranks, *links, *from;
+    int hosts;
+    double spread;     /* percent */
+    char config[4096]; /* an argument: that of a run's keys */
+    char **with;       /* arguments with it */
+    char **keys;       /* of the command line, without this command's own flags */
     int n_keys;
 } asked;
 
@@ -73,14 +94,18 @@ typedef struct flag_row {
 
 #define AT(member) offsetof(asked, member)
 static const flag_row flags[] = {
-    {"--ranks", COUNT, 1, 4096, AT(ask.layout.ranks)},
-    {"--ranks-per-host", COUNT, 1, 4096, AT(ask.layout.local_ranks)},
+    {"--ranks", TEXT, 0, 0, AT(ranks)},
+    {"--ranks-per-host", COUNT, 1, TUTTI__SCALING_RANKS, AT(ask.layout.local_ranks)},
+    {"--hosts", COUNT, 1, TUTTI__SCALING_RANKS, AT(hosts)},
     {"--memory", BYTES, 1, 1099511627776.0, AT(ask.limit)},
     {"--link-gbps", REAL, 1e-6, 1e6, AT(ask.wire.between.gbps)},
     {"--link-us", REAL, 1e-3, 1e9, AT(ask.wire.between.us)},
     {"--local-gbps", REAL, 1e-6, 1e6, AT(ask.wire.within.gbps)},
     {"--local-us", REAL, 1e-3, 1e9, AT(ask.wire.within.us)},
     {"--step-ms", REAL, 1e-6, 1e12, AT(ask.step_ms)},
+    {"--links", TEXT, 0, 0, AT(links)},
+    {"--from", TEXT, 0, 0, AT(from)},
+    {"--spread", REAL, 0, 100, AT(spread)},
     {"--json", TEXT, 0, 0, AT(json)},
 };
 
@@ -148,19 +173,62 @@ static tutti_status take_flags(asked *to, int *argc, char **argv)
     return TUTTI_OK;
 }
 
+static tutti_status check_flags(const asked *a)
+{
+    const tutti__wire *w = &a->ask.wire;
+
+    if (a->links &&
+        (w->within.gbps > 0 || w->within.us > 0 || w->between.gbps > 0 || w->between.us > 0))
+        return tutti__fail(TUTTI_ERR_ARG, "--links has what --link-gbps, --link-us, --local-gbps "
+                                          "and --local-us say: give one or the other");
+    if (a->hosts > 0 && a->ask.layout.local_ranks > 0)
+        return tutti__fail(TUTTI_ERR_ARG, "--hosts and --ranks-per-host say the same: give one");
+    if (a->from && a->ask.step_ms > 0)
+        return tutti__fail(TUTTI_ERR_ARG, "--from and --step-ms say the same: give one");
+    return TUTTI_OK;
+}
+
+/* A run's keys come before those of the command line. */
+static tutti_status add_keys_of_run(asked *to, int *argc, char ***argv)
+{
+    char **with;
+
+    if (!to->from)
+        return TUTTI_OK;
+    with = tutti__alloc(((size_t)*argc + 3) * sizeof(char *));
+    if (!with)
+        return TUTTI_ERR_MEMORY;
+    snprintf(to->config, sizeof to->config, "--config=%s/config.json", to->from);
+    with[0] = (*argv)[0];
+    with[1] = to->config;
+    memcpy(with + 2, *argv + 1, (size_t)*argc * sizeof(char *)); /* with the NULL */
+    to->with = *argv = with;
+    ++*argc;
+    return TUTTI_OK;
+}
+
 /* Those that were not given: by the keys' file, as that of a run. */
-static void settle(asked *to, const tutti__train_config *config)
+static tutti_status settle(asked *to, const tutti__train_config *config)
 {
     tutti__layout_of_ranks *l = &to->ask.layout;
+    tutti__scaling *s = &to->scaling;
+    char default_ranks[24];
 
-    if (l->ranks == 0)
-        l->ranks = config->world_size > 0 ? (int)config->world_size : 1;
+    snprintf(default_ranks, sizeof default_ranks, "%lld",
+             config->world_size > 0 ? (long long)config->world_size : 1);
+    TUTTI_TRY(tutti__scaling_ranks(s, to->ranks ? to->ranks : default_ranks));
+    s->spread = to->spread / 100;
+    l->ranks = s->ranks[s->n - 1];
+    if (to->hosts > 0 && l->ranks % to->hosts != 0)
+        return tutti__fail(TUTTI_ERR_ARG, "--hosts: %d ranks are not equally many on each of %d",
+                           l->ranks, to->hosts);
     if (l->local_ranks == 0)
-        l->local_ranks = l->ranks;
+        l->local_ranks = to->hosts > 0 ? l->ranks / to->hosts : l->ranks;
     l->zero = (int)config->zero;
     l->zero_ranks = (int)config->zero_ranks;
     l->pipeline = (int)config->pipeline;
     l->tensor = (int)config->tensor;
+    return to->from ? tutti__plan_from(to->from, config, l->ranks, &to->ask.step_ms) : TUTTI_OK;
 }
 
 /* ---- Results ------------------------------------------------------------------------------------------------------------ */
@@ -219,11 +287,11 @@ static void print_fitting(FILE *out, const asked *a, const tutti__outlook *first
     print_command(out, a, first, &fitting[0]);
 }
 
-static tutti_status write_json(const asked *a, const tutti__outlook *first,
-                               const tutti__outlook *fitting, size_t n,
-                               const tutti__train_config *config)
+static tutti_status write_json(asked *a, const tutti__outlook *first, const tutti__outlook *fitting,
+                               size_t n, const tutti__train_config *config)
 {
     json_t *root = tutti__outlook_json(first, config), *list = json_array();
+    json_t *rows = a->scaling.rows ? tutti__scaling_json(&a->scaling) : NULL;
     tutti_status status = TUTTI_OK;
     char *text;
     FILE *out;
@@ -233,6 +301,8 @@ static tutti_status write_json(const asked *a, const tutti__outlook *first,
     if (a->ask.limit > 0)
         json_object_set(root, "fitting", list);
     json_decref(list);
+    if (rows)
+        json_object_set_new(root, "scaling", rows);
     text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     out = !text ? NULL : strcmp(a->json, "-") == 0 ? stdout : fopen(a->json, "w");
@@ -246,6 +316,27 @@ static tutti_status write_json(const asked *a, const tutti__outlook *first,
         status = tutti__fail(TUTTI_ERR_DISK, "--json: %s is not complete", a->json);
     free(text);
     return status;
+}
+
+/* Of the layout with most ranks, and of others beside it. */
+static tutti_status find(asked *a, tutti__outlook *first, tutti_trainer *trainer)
+{
+    const tutti__train_config *c = &trainer->config;
+    tutti__scaling *s = &a->scaling;
+    const bool several = a->ask.layout.ranks > 1;
+
+    if (!a->links)
+        TUTTI_TRY(tutti__wire_measure(&a->ask.wire, &a->ask.layout));
+    TUTTI_TRY(tutti__scaling_links(s, &a->ask.wire, a->links));
+    a->ask.timeline = several ? &a->timeline : NULL;
+    TUTTI_TRY(tutti__outlook_find(first, c, &trainer->parts, &a->ask, 0));
+    if (a->from)
+        first->compute_from = "as the run measured it";
+    s->timeline = a->ask.timeline;
+    a->ask.timeline = NULL;
+    if (!several)
+        return TUTTI_OK;
+    return tutti__scaling_find(s, first, c, &trainer->parts, &a->ask);
 }
 
 static tutti_status plan(asked *a, tutti_trainer *trainer)
@@ -266,14 +357,15 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
                            "device out",
                            c->device);
     TUTTI_TRY(tutti__layout_check(&a->ask.layout, c->shards));
-    TUTTI_TRY(tutti__wire_measure(&a->ask.wire, &a->ask.layout));
-    TUTTI_TRY(tutti__outlook_find(&first, c, &trainer->parts, &a->ask, 0));
+    TUTTI_TRY(find(a, &first, trainer));
     fitting = tutti__alloc(TUTTI__OUTLOOKS * sizeof *fitting);
     status = fitting ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK && a->ask.limit > 0)
         status = tutti__outlook_fitting(fitting, &n, c, &trainer->parts, &a->ask, &first);
     if (status == TUTTI_OK && tables) {
         tutti__outlook_print(stdout, &first, c, &a->ask.wire);
+        if (a->scaling.rows)
+            tutti__scaling_print(stdout, &a->scaling, c);
         if (a->ask.limit > 0)
             print_fitting(stdout, a, &first, fitting, n);
     }
@@ -283,25 +375,36 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
     return status;
 }
 
+static tutti_status run(asked *a, int argc, char **argv)
+{
+    tutti_trainer *trainer = NULL;
+    tutti_status status;
+
+    TUTTI_TRY(take_flags(a, &argc, argv));
+    TUTTI_TRY(check_flags(a));
+    TUTTI_TRY(add_keys_of_run(a, &argc, &argv));
+    TUTTI_TRY(tutti__trainer_new(&trainer, "tutti plan", NULL, argc - 1, argv + 1, NULL));
+    a->keys = argv + 1;
+    a->n_keys = argc - 1;
+    status = settle(a, &trainer->config);
+    if (status == TUTTI_OK)
+        status = plan(a, trainer);
+    tutti_trainer_free(trainer);
+    return status;
+}
+
 int tutti__cli_plan(int argc, char **argv)
 {
     asked a = {.json = NULL};
-    tutti_trainer *trainer = NULL;
     tutti_status status;
 
     if (tutti__wants_help(argc - 1, argv + 1)) {
         fputs(HELP, stdout);
         return 0;
     }
-    status = take_flags(&a, &argc, argv);
-    if (status == TUTTI_OK)
-        status = tutti__trainer_new(&trainer, "tutti plan", NULL, argc - 1, argv + 1, NULL);
-    if (status != TUTTI_OK)
-        return tutti__report_usage("tutti plan", status);
-    a.keys = argv + 1;
-    a.n_keys = argc - 1;
-    settle(&a, &trainer->config);
-    status = plan(&a, trainer);
-    tutti_trainer_free(trainer);
+    status = run(&a, argc, argv);
+    tutti__scaling_free(&a.scaling);
+    tutti__timeline_free(&a.timeline);
+    free(a.with);
     return status == TUTTI_OK ? 0 : tutti__report_usage("tutti plan", status);
 }

@@ -17,9 +17,10 @@ typedef struct run {
     int stages;
     one_stage *stage;
     double *forward, *backward,
-        *weight; /* [stage * micro_batches + m]: when it was done; -1: not yet */
-    size_t *at;  /* [ranks] */
+        *weight; /* [stage * micro_batches + m]: when it is done, and where it is needed; -1: not yet */
+    size_t *at; /* [ranks] */
     double *now, *busy;
+    double *next_free, *previous_free; /* when its last message to that rank has come */
     int *live, *peak;
 } run;
 
@@ -42,7 +43,7 @@ static tutti_status run_open(run *r, const tutti_pipeline_table *s)
     r->stage = tutti__alloc((size_t)r->stages * sizeof *r->stage);
     r->forward = tutti__alloc(3 * cells * sizeof *r->forward);
     r->at = tutti__alloc(ranks * sizeof *r->at);
-    r->now = tutti__alloc(2 * ranks * sizeof *r->now);
+    r->now = tutti__alloc(4 * ranks * sizeof *r->now);
     r->live = tutti__alloc(2 * ranks * sizeof *r->live);
     if (!r->stage || !r->forward || !r->at || !r->now || !r->live)
         return TUTTI_ERR_MEMORY;
@@ -51,6 +52,8 @@ static tutti_status run_open(run *r, const tutti_pipeline_table *s)
     r->backward = r->forward + cells;
     r->weight = r->backward + cells;
     r->busy = r->now + ranks;
+    r->next_free = r->busy + ranks;
+    r->previous_free = r->next_free + ranks;
     r->peak = r->live + ranks;
     return TUTTI_OK;
 }
@@ -141,6 +144,15 @@ static double seconds_of(const run *r, int stage, tutti_pipeline_pass pass)
                                            : input + weight;
 }
 
+/* When a message that this rank sends now is there. */
+static double sent(const run *r, int rank, bool to_next)
+{
+    double *link = to_next ? &r->next_free[rank] : &r->previous_free[rank];
+
+    *link = (*link > r->now[rank] ? *link : r->now[rank]) + (r->times ? r->times->message : 0);
+    return *link;
+}
+
 static void act(run *r, int rank, const tutti_pipeline_action *a, double from)
 {
     const int stage = a->chunk * r->s->ranks + rank;
@@ -151,13 +163,13 @@ static void act(run *r, int rank, const tutti_pipeline_action *a, double from)
     r->busy[rank] += seconds;
     switch (a->pass) {
     case TUTTI_PIPELINE_FORWARD:
-        r->forward[at] = r->now[rank];
+        r->forward[at] = stage + 1 < r->stages ? sent(r, rank, true) : r->now[rank];
         r->stage[stage].forwards++;
         r->live[rank]++;
         break;
     case TUTTI_PIPELINE_BACKWARD:
     case TUTTI_PIPELINE_INPUT:
-        r->backward[at] = r->now[rank];
+        r->backward[at] = stage > 0 ? sent(r, rank, false) : r->now[rank];
         r->stage[stage].backwards++;
         r->stage[stage].split = a->pass == TUTTI_PIPELINE_INPUT;
         r->live[rank] -= a->pass == TUTTI_PIPELINE_BACKWARD;

@@ -1,5 +1,5 @@
 # plan.sh -- `tutti plan`: planned beside measured, layouts that fit, errors; and a run that cannot fit. The bounds are wide: what else a
-# machine's libraries take is not the plan's.
+# machine's libraries take is not the plan's.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
@@ -103,6 +103,53 @@ sed -n 's/^the first: tutti//p' fit.out >pasted
 [ $factor = 100 ] || [ -s "pasted run/summary.json" ] || fail "the command line of the first layout is another run"
 "$TUTTI" plan --model mlp --memory 1M --step-ms 10 >fit.out && grep -q '^no layout of 1 rank fits 1 MiB' fit.out || fail "1 MiB is enough?"
 
+# ---- More and more ranks: laws of the links, closed forms, and what one rank computes
+links() { # FILE BETWEEN: hosts whose links carry so many GB/s; all else costs nothing
+    local free='"latency_us": 0, "message_us": 0, "gbps"'
+    echo '{"core": {'$free': 1e6, "memory_gbps": 1e6, "reduce_gbps": 1e6}, "host": {'$free': '$2'}, "switch": {'$free': 1e6, "hosts": 1e6}}' >"$1"
+}
+scale() { # FILE ARGUMENTS...: the JSON of a plan of several ranks, and its lines of ranks, one a row, into FILE.rows
+    local file=$1
+    shift
+    "$TUTTI" plan --json "$file" --step-ms 20 --links free.json "$@" >plan.out 2>&1 || { cat plan.out; fail "tutti plan $*"; }
+    awk -F'[:,]' '/"scaling"/ { on = 1 } on && /"(ranks|compute_ms|stragglers_ms|exposed_ms|efficiency|sent_bytes)"/ {
+        line = line " " $2 + 0; if (/sent_bytes/) { print line; line = "" } }' "$file" >"$file.rows"
+}
+rows() { # WHAT FILE CONDITION: of the columns ranks, compute, stragglers, exposed, efficiency, bytes and the row before in p1, p2, ...
+    awk 'NR > 0 { if (!('"$3"')) { print "row", NR ":", $0; bad = 1 } for (i = 1; i <= NF; i++) p[i] = $i } END { exit bad || NR < 3 }' "$2.rows" || { cat plan.out; fail "$1"; }
+}
+links free.json 1e6 && links slow.json 0.05 && links faster.json 0.5
+scale free --model mlp --ranks 16384 --ranks-per-host 8
+rows "links that cost nothing" free '$1 == (NR == 1 ? 1 : 2 * p[1]) && $2 == 20 && $4 < 1e-2 && $5 > 0.999'
+scale slow --model mlp --ranks 64 --ranks-per-host 1 --links slow.json
+rows "slow links" slow '$5 <= (NR == 1 ? 1 : p[5]) && (NR == 1) == ($5 == 1) && $4 >= p[4] && $6 >= p[6] * 0.999'
+scale faster --model mlp --ranks 64 --ranks-per-host 1 --links faster.json
+paste slow.rows faster.rows | awk '$10 > $4 + 1e-9 { exit 1 }' || fail "faster links make it slower"
+export TUTTI_ALGORITHM=all_reduce:ring
+scale ring --model mlp --ranks 2,16,64 --ranks-per-host 1 --links slow.json --bucket-mb 1000 --first-bucket-mb 1000
+unset TUTTI_ALGORITHM
+rows "a ring of one bucket" ring "\$4 > 0.99 * 2 * (\$1 - 1) / \$1 * $(field bytes ring) / 5e4 && \$4 < 1.01 * 2 * (\$1 - 1) / \$1 * $(field bytes ring) / 5e4"
+scale spread --model mlp --ranks 1,2,4096 --ranks-per-host 1 --spread 10 # of two, 1 / sqrt(pi)
+rows "stragglers" spread '$1 == 1 ? $3 == 0 : $1 == 2 ? $3 > 1.128 && $3 < 1.129 : $3 > 7 && $3 < 7.5'
+scale shards --model mlp --ranks 8 --shards 8 --ranks-per-host 1 --links slow.json
+rows "shards" shards '$1 * $2 == 160 && (NR == 1) == ($5 == 1)'
+for more in "--zero 1" "--zero 2" "--zero 3" "--tensor 2" "--pipeline 2" "--tensor 2 --zero 3"; do
+    scale divided $keys --ranks 4,8,16 --ranks-per-host 4 $more
+    rows "$more, links that cost nothing" divided '$4 < 1e-2'
+    scale divided $keys --ranks 4,8,16 --ranks-per-host 4 $more --links slow.json
+    rows "$more, slow links" divided '$1 == 4 ? $4 < 1e-2 : $5 < p[5]'
+done
+train from --model mlp --max-steps 6 --log-every 1 --eval-every 0
+"$TUTTI" plan --from from --ranks 2 --local-gbps 10 --local-us 10 >from.out || fail "--from"
+grep -q 'computation .* as the run measured it' from.out || { cat from.out; fail "--from measures itself"; }
+refused 2 'its batch_size is another one' "$TUTTI" plan --from from --ranks 2 --batch-size 7
+refused 2 'cannot open nowhere/config.json' "$TUTTI" plan --from nowhere --ranks 2
+refused 2 'there is no "host.gbs"' "$TUTTI" plan --ranks 2 --links <(echo '{"host": {"gbs": 1}}')
+refused 2 '--links has what' "$TUTTI" plan --ranks 2 --links free.json --link-us 3
+refused 2 'say the same: give one' "$TUTTI" plan --ranks 8 --hosts 2 --ranks-per-host 4
+refused 2 '8 ranks are not equally many on each of 3' "$TUTTI" plan --ranks 8 --hosts 3
+refused 2 'does not divide 6 ranks' "$TUTTI" plan $keys --ranks 6,8 --ranks-per-host 2 --tensor 4
+
 # ---- Errors
 refused 2 'pipeline 1 x tensor 3 = 3 does not divide 4 ranks; use 3 or 6 ranks' "$TUTTI" plan --ranks 4 --tensor 3
 refused 2 'model mlp has 2 blocks' "$TUTTI" plan --ranks 4 --pipeline 4 --model mlp
@@ -110,7 +157,8 @@ refused 2 'add --tensor T' "$TUTTI" plan --ranks 4 --sequence-parallel
 refused 2 '4 ranks are not divided into hosts of 3' "$TUTTI" plan --ranks 4 --ranks-per-host 3
 refused 2 'a step has 2, fewer than there are ranks, 4' "$TUTTI" plan --ranks 4 --shards 2
 refused 2 '--memory is "4X", expected bytes, as in 512M or 4G' "$TUTTI" plan --memory 4X
-refused 2 '--ranks is "0", expected a whole number from 1 to 4096' "$TUTTI" plan --ranks 0
+refused 2 '--ranks is "0", expected a whole number from 1 to 16384' "$TUTTI" plan --ranks 0
+refused 2 '--ranks is "8,16385", expected' "$TUTTI" plan --ranks 8,16385
 refused 2 '--ranks needs a value' "$TUTTI" plan --ranks
 refused 2 'unknown key "rank"' "$TUTTI" plan --rank 4
 refused 2 'is not planned for: plan knows the CPU' "$TUTTI" plan --device cuda

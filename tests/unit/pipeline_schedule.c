@@ -83,6 +83,17 @@ static void times_of_unequal_stages(void **state)
             &facts),
         TUTTI_OK);
     assert_true(fabs(facts.seconds - (1 + 4 * 9 + 2)) < 1e-9); /* the slow one never waits again */
+    assert_int_equal(tutti_pipeline_table_check(
+                         s,
+                         &(tutti_pipeline_times){
+                             .forward = forward, .input = input, .weight = weight, .message = 0.5},
+                         &facts),
+                     TUTTI_OK);
+    assert_true(fabs(facts.seconds - (1 + 4 * 9 + 2 + 2 * 0.5)) < 1e-9); /* but for both ends */
+    assert_int_equal(tutti_pipeline_table_check(s, &(tutti_pipeline_times){.message = 100}, &facts),
+                     TUTTI_OK);
+    /* a forward waits for the gradient of the one before the last, of which each message takes 100: four times there, once back at the end */
+    assert_true(fabs(facts.seconds - 512) < 1e-9);
     tutti_pipeline_table_free(s);
 }
 

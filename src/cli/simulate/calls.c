@@ -2,8 +2,8 @@
 #include "cli/simulate/simulate.h"
 
 #include "checkpoint/json_text.h"
-#include "comm/algorithm/tuner.h"
 #include "simulate/bound.h"
+#include "simulate/choose.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,62 +37,6 @@ static const char *data_of(const row *r)
 
 /* ---- What is simulated --------------------------------------------------------------------------------------------------- */
 
-/* The levels that there are between these ranks, nearest first. Returns how many. */
-static int levels_of(const tutti__machines *m, tutti__level levels[TUTTI__LEVELS])
-{
-    int n = 0;
-
-    if (m->per_host > 1)
-        levels[n++] = TUTTI__LEVEL_CORE;
-    if (m->hosts > 1 && m->per_switch > 1)
-        levels[n++] = TUTTI__LEVEL_HOST;
-    if (m->switches > 1)
-        levels[n++] = TUTTI__LEVEL_SWITCH;
-    return n;
-}
-
-/* The costs as the algorithms' own estimate takes them: of a host's link, each of its ranks has a share. */
-static tutti__coll_links coll_links(const tutti__sim_links *l, const tutti__machines *m)
-{
-    const tutti__level_costs *host = &l->level[TUTTI__LEVEL_HOST];
-    tutti__coll_links to = {.reduce_ps = (uint64_t)(1000 / l->reduce_gbps)};
-    tutti__level levels[TUTTI__LEVELS];
-    const int n = levels_of(m, levels);
-
-    for (int i = 0; i < n; i++) {
-        const tutti__level_costs *c = &l->level[levels[i]];
-        const bool far = levels[i] == TUTTI__LEVEL_SWITCH;
-
-        to.level[i] = (tutti__coll_link){
-            .latency_ns = (uint64_t)(1000 * (c->latency_us + (far ? host->latency_us : 0))),
-            .message_ns = (uint64_t)(1000 * c->message_us),
-            .byte_ps =
-                (uint64_t)(levels[i] == TUTTI__LEVEL_CORE ? 1000 / c->gbps
-                                                          : 1000 * m->per_host / host->gbps)};
-    }
-    return to;
-}
-
-static uint64_t steps_of(const tutti__coll_algorithm *a, const tutti__coll *call)
-{
-    const size_t rounds = a->n_rounds(call), most = a->most_actions(call);
-
-    return (uint64_t)call->size * (rounds > most ? rounds : most);
-}
-
-/* The one that the ranks would choose, which know these links; NULL: there is none. Errors: ARG for a text in the environment. */
-static tutti_status choose(const tutti__simulate_calls *ask, row *r)
-{
-    tutti__tuner tuner;
-
-    TUTTI_TRY(tutti__tuner_open(&tuner, (size_t)ask->chunk));
-    tuner.has_links = true;
-    tuner.links = coll_links(&ask->links, &r->call.machines);
-    r->call.algorithm = tutti__tuner_choose(&tuner, &r->call.call);
-    tutti__tuner_close(&tuner);
-    return TUTTI_OK;
-}
-
 static void lay_out(const tutti__simulate_calls *ask, int ranks, int64_t bytes, row *r)
 {
     const tutti__op_traits *t = &tutti__op_table[ask->op];
@@ -102,8 +46,6 @@ static void lay_out(const tutti__simulate_calls *ask, int ranks, int64_t bytes, 
                  pieces = t->scatters || t->gathers ? (size_t)ranks : 1;
     tutti__coll *c = &r->call.call;
     tutti__machines *m = &r->call.machines;
-    tutti__level levels[TUTTI__LEVELS];
-    int n;
 
     *m = tutti__machines_of(&ask->links, ranks, hosts);
     *c = (tutti__coll){.op = ask->op,
@@ -121,9 +63,7 @@ static void lay_out(const tutti__simulate_calls *ask, int ranks, int64_t bytes, 
         c->count = 1;
         r->bytes = 0;
     }
-    n = levels_of(m, levels);
-    for (int i = 0; i + 1 < n; i++)
-        c->block[i] = m->per_host * (levels[i] == TUTTI__LEVEL_HOST ? m->per_switch : 1);
+    tutti__sim_set_blocks(c, m);
 }
 
 static tutti_status choose_data(row *r)
@@ -305,7 +245,8 @@ static tutti_status run_algorithms(table *t, row *r)
     if (strcmp(ask->algorithm, "all") != 0) {
         r->call.algorithm = tutti__coll_find(ask->op, ask->algorithm);
         if (strcmp(ask->algorithm, "auto") == 0)
-            TUTTI_TRY(choose(ask, r));
+            TUTTI_TRY(tutti__sim_choose(&r->call.algorithm, &r->call.call, &ask->links,
+                                        &r->call.machines, (size_t)ask->chunk));
         if (!r->call.algorithm || !tutti__coll_fits(r->call.algorithm, &r->call.call))
             return refuse_algorithm(ask, &r->call.call);
         return run_row(t, r);
@@ -315,10 +256,10 @@ static tutti_status run_algorithms(table *t, row *r)
 
         if (!tutti__coll_fits(a, &r->call.call))
             continue;
-        if (steps_of(a, &r->call.call) > MOST_STEPS) {
+        if (tutti__sim_steps(a, &r->call.call) > MOST_STEPS) {
             fprintf(t->out, "%-14s %-24s %6d: left out, it has %.0f million rounds or messages\n",
                     tutti__op_name(ask->op), a->name, r->call.call.size,
-                    (double)steps_of(a, &r->call.call) * 1e-6);
+                    (double)tutti__sim_steps(a, &r->call.call) * 1e-6);
             continue;
         }
         r->call.algorithm = a;

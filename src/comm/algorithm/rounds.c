@@ -173,15 +173,16 @@ static uint64_t round_ns(const tutti__coll_algorithm *algorithm, const tutti__co
 uint64_t tutti__coll_estimate(const tutti__coll_algorithm *algorithm, const tutti__coll *call,
                               const tutti__coll_links *links)
 {
-    enum { LOOK = 8 };
-    const int n = call->size, few[LOOK] = {0,
-                                           1 % n,
-                                           n / 2,
-                                           n - 1,
-                                           call->root,
-                                           (call->root + 1) % n,
-                                           (call->root + n / 2) % n,
-                                           (call->root + n - 1) % n};
+    enum { LOOK = 10 };
+    const int n = call->size;
+    int few[LOOK] = {0,
+                     1 % n,
+                     n / 2,
+                     n - 1,
+                     call->root,
+                     (call->root + 1) % n,
+                     (call->root + n / 2) % n,
+                     (call->root + n - 1) % n};
     size_t n_rounds = algorithm->n_rounds(call), most = algorithm->most_actions(call);
     tutti__coll_round out = {calloc(most ? most : 1, sizeof *out.actions), 0, most};
     uint64_t ns = 0;
@@ -189,6 +190,9 @@ uint64_t tutti__coll_estimate(const tutti__coll_algorithm *algorithm, const tutt
     for (size_t r = 0; out.actions && r < n_rounds; r++) {
         uint64_t slowest = 0;
 
+        /* of a chain, those that have their turn */
+        few[LOOK - 2] = (int)((r + (size_t)call->root) % (size_t)n);
+        few[LOOK - 1] = (int)((r + (size_t)call->root + 1) % (size_t)n);
         for (int i = 0; i < (n < LOOK ? n : LOOK); i++) {
             uint64_t here = round_ns(algorithm, call, links, n <= LOOK ? i : few[i], r, &out);
 

@@ -33,6 +33,9 @@ typedef struct tutti__engine_ops {
     void (*look)(tutti__engine *engine);
     /* Updates peers[].seen, which otherwise grows only when signatures are compared; NULL: nothing to update. */
     void (*see)(tutti__engine *engine);
+    /* Operations run when they are submitted, by the caller; those for which it gets a handle between such calls of +1 and -1. NULL: a
+     * thread runs the latter. */
+    void (*at_once)(tutti__engine *engine, int more);
     void (*release)(tutti__engine *engine, void *p); /* memory of an alloc */
     void (*close)(tutti__engine *engine);            /* frees it */
 } tutti__engine_ops;

@@ -17,7 +17,33 @@ _Static_assert((int)TUTTI__N_OPS <= TUTTI__PLANNED_CALLS, "a place for each kind
 typedef struct planned_engine {
     tutti__engine base;
     tutti__planned_calls calls;
+    int asynchronous; /* calls that run for which the caller has a handle */
 } planned_engine;
+
+static void note(const planned_engine *e, const tutti__operation *op, size_t bytes)
+{
+    tutti__planned_log *log = e->calls.log;
+
+    if (!log)
+        return;
+    if (log->n == log->room) {
+        const size_t room = log->room ? 2 * log->room : 64;
+        tutti__planned_entry *p = realloc(log->p, room * sizeof *p);
+
+        log->incomplete |= !p;
+        if (!p)
+            return;
+        log->p = p;
+        log->room = room;
+    }
+    log->p[log->n++] =
+        (tutti__planned_entry){.name = tutti__op_name((tutti__op_kind)op->signature.op),
+                               .dtype = (tutti_dtype)op->signature.dtype,
+                               .group = e->calls.log_group,
+                               .bytes = bytes,
+                               .asynchronous = e->asynchronous > 0,
+                               .at = log->clock(log->of)};
+}
 
 /* Of the whole message: all that one rank has before, or after. */
 static void count(planned_engine *e, const tutti__operation *op)
@@ -27,9 +53,11 @@ static void count(planned_engine *e, const tutti__operation *op)
                  given = tutti__op_given(comm->rank, comm->size, op),
                  taken = tutti__op_taken(comm->rank, comm->size, op);
 
-    if (!op->only_compared)
-        tutti__engine_planned_message(&e->base, op->signature.op,
-                                      (given > taken ? given : taken) * element);
+    if (op->only_compared)
+        return;
+    tutti__engine_planned_message(&e->base, op->signature.op,
+                                  (given > taken ? given : taken) * element);
+    note(e, op, (given > taken ? given : taken) * element);
 }
 
 static bool moves(const void *p, size_t bytes)
@@ -77,6 +105,11 @@ static tutti_status run(tutti__engine *engine, tutti__operation *op)
     return TUTTI_OK;
 }
 
+static void at_once(tutti__engine *engine, int more)
+{
+    ((planned_engine *)engine)->asynchronous += more;
+}
+
 static void release(tutti__engine *engine, void *p)
 {
     ((planned_engine *)engine)->calls.memory -= tutti__planned_free(p);
@@ -88,7 +121,7 @@ static void close_engine(tutti__engine *engine)
 }
 
 static const tutti__engine_ops PLANNED = {
-    .name = "planned", .run = run, .release = release, .close = close_engine};
+    .name = "planned", .run = run, .at_once = at_once, .release = release, .close = close_engine};
 
 tutti_status tutti__engine_planned(tutti__engine **engine_p, tutti__comm *comm)
 {

@@ -300,6 +300,18 @@ tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__si
     return TUTTI_OK;
 }
 
+/* The caller still gets a handle. */
+static void run_at_once(tutti__queue *q, tutti_work *work)
+{
+    void (*at_once)(tutti__engine * engine, int more) = q->engine->ops->at_once;
+
+    if (at_once)
+        at_once(q->engine, 1);
+    run_work(work);
+    if (at_once)
+        at_once(q->engine, -1);
+}
+
 static tutti_status enqueue(tutti__queue *q, const tutti__task *todo, tutti_work **work_p)
 {
     tutti_work *work = work_new(q, todo);
@@ -311,8 +323,8 @@ static tutti_status enqueue(tutti__queue *q, const tutti__task *todo, tutti_work
         return give_up(q, TUTTI_ERR_MEMORY);
     }
     atomic_store_explicit(&work->references, 2, memory_order_relaxed);
-    if (here.inside == q) { /* run now, but the caller still gets a handle */
-        run_work(work);
+    if (here.inside == q || q->engine->ops->at_once) {
+        run_at_once(q, work);
         *work_p = work;
         return TUTTI_OK;
     }

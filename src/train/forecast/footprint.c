@@ -42,6 +42,7 @@ typedef struct forecast {
     const tutti__layout_of_ranks *layout;
     tutti__footprint f;
     const tutti__boundary *after; /* of a pipeline's blocks */
+    tutti__timeline *timeline;    /* of a step's calls; NULL: not wanted */
     tutti__holdings *holdings;
     size_t begun;                                 /* resident before the session */
     size_t laid_out, updated, stepped, evaluated; /* the most that was allocated at these moments */
@@ -238,9 +239,15 @@ static tutti_status take_steps(forecast *p)
         return TUTTI_ERR_MEMORY;
     s->cx->profile = profile;
     forget_calls(s);
+    if (p->timeline)
+        tutti__timeline_begin(p->timeline, s->group, s->mesh, profile);
     status = gradients(p);
+    if (p->timeline)
+        tutti__timeline_update(p->timeline);
     if (status == TUTTI_OK)
         status = update(p);
+    if (p->timeline && status == TUTTI_OK)
+        status = tutti__timeline_end(p->timeline);
     note_calls(s, &p->f);
     p->f.flops = flops_of(profile);
     s->cx->profile = NULL;
@@ -584,6 +591,7 @@ typedef struct asked {
     const tutti__layout_of_ranks *layout;
     const tutti__session_data *data;
     tutti__holdings *holdings;
+    tutti__timeline *timeline;
 } asked;
 
 static void forecast_of(forecast *p, const asked *a, int rank, const tutti__boundary *after)
@@ -593,6 +601,7 @@ static void forecast_of(forecast *p, const asked *a, int rank, const tutti__boun
                     .f = {.peak_when = ""},
                     .at = {.epoch = 1},
                     .after = after,
+                    .timeline = rank == 0 ? a->timeline : NULL,
                     .holdings = a->holdings};
     p->session.config = &p->config;
     p->session.parts = a->parts;
@@ -660,12 +669,12 @@ static tutti_status look_at_stages(forecast *all, int n, const asked *a, tutti__
 
 tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_config *config,
                                    const tutti__parts *parts, const tutti__layout_of_ranks *layout,
-                                   const tutti__session_data *data)
+                                   const tutti__session_data *data, tutti__timeline *timeline)
 {
     const int n = layout->pipeline;
     forecast *all = tutti__alloc((size_t)n * sizeof *all);
     tutti__holdings holdings = {.ranks = 0};
-    const asked a = {config, parts, layout, data, &holdings};
+    const asked a = {config, parts, layout, data, &holdings, timeline};
     tutti_status status = all ? tutti__holdings_new(&holdings, layout->ranks) : TUTTI_ERR_MEMORY;
 
     *f = (tutti__footprint){.peak_when = ""};

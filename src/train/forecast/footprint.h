@@ -9,6 +9,7 @@
 #include "checkpoint/copies.h"
 #include "comm/comm.h"
 #include "ddp/pieces.h"
+#include "train/forecast/timeline.h"
 #include "train/session/session.h"
 
 /* How the ranks of a run are placed, and what of the model each has. */
@@ -56,11 +57,12 @@ typedef struct tutti__footprint {
     int64_t samples; /* of a step, over all ranks */
 } tutti__footprint;
 
-/* Fills it in. config: as read, with any device but a GPU. data: data sets that are open already; NULL: it opens them. Errors: those of
- * opening such a run; MEMORY also if the process may not have so many addresses. */
+/* Fills it in. config: as read, with any device but a GPU. data: data sets that are open already; NULL: it opens them. timeline: also
+ * when rank 0 makes its calls; NULL: not wanted. Errors: those of opening such a run; MEMORY also if the process may not have so many
+ * addresses. */
 tutti_status tutti__footprint_find(tutti__footprint *f, const tutti__train_config *config,
                                    const tutti__parts *parts, const tutti__layout_of_ranks *layout,
-                                   const tutti__session_data *data);
+                                   const tutti__session_data *data, tutti__timeline *timeline);
 
 /* copies.c: what the ranks of a run hold; then what each copies of a checkpoint which they write in parts. Starts as {0}. */
 typedef struct tutti__holdings {

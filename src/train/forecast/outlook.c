@@ -14,7 +14,7 @@
 
 /* A measured step must not take longer than this, by what the cores could do at best. */
 #define LONGEST_S 5.0
-enum { STEPS = 3 };
+enum { STEPS = 3, MOST_PLANNED = 1024 };
 
 /* ---- What ranks make ------------------------------------------------------------------------------------------------ */
 
@@ -92,9 +92,21 @@ static size_t most_of(const tutti__footprint *f)
     return f->peak > f->peak_off ? f->peak : f->peak_off;
 }
 
+/* A rank of more has at most as much as one of so many, and makes the same calls; of shards it has others. */
+static tutti__layout_of_ranks planned_layout(const tutti__layout_of_ranks *l, int64_t shards)
+{
+    tutti__layout_of_ranks fewer = *l;
+
+    while (shards == 0 && fewer.ranks > MOST_PLANNED &&
+           fewer.ranks % (2 * fewer.local_ranks * fewer.tensor * fewer.pipeline) == 0)
+        fewer.ranks /= 2;
+    return fewer;
+}
+
 static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config *config,
                                    const tutti__parts *parts, const tutti__outlook_ask *ask)
 {
+    const tutti__layout_of_ranks layout = planned_layout(&o->layout, config->shards);
     tutti__train_config c = *config;
 
     c.zero = o->layout.zero;
@@ -105,7 +117,9 @@ static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config 
     c.recompute = o->recompute;
     c.batch_size = o->batch_size;
     c.grad_accumulation = o->grad_accumulation;
-    return tutti__footprint_find(&o->f, &c, parts, &o->layout, ask->data);
+    TUTTI_TRY(tutti__footprint_find(&o->f, &c, parts, &layout, ask->data, ask->timeline));
+    o->f.samples *= o->layout.ranks / layout.ranks;
+    return TUTTI_OK;
 }
 
 /* ---- Computation ----------------------------------------------------------------------------------------------------- */
@@ -118,13 +132,40 @@ static tutti_status next(tutti_loader *loader, tutti_batch *batch)
     return tutti__fail(TUTTI_ERR_ARG, "data: there is not one batch of it for each rank");
 }
 
-/* The fastest of a few steps of one rank, alone, with its share of the cores. */
+/* The fastest of a few steps, of which each records what it computes. */
+static tutti_status measure_steps(tutti__session *s, tutti__recorder *recorder,
+                                  tutti__timeline *timeline, double *seconds_p)
+{
+    uint64_t skipped, ns[3];
+    double norm;
+
+    *seconds_p = INFINITY;
+    for (int i = 0; i < STEPS; i++) {
+        tutti_batch batch;
+        double seconds;
+
+        TUTTI_TRY(next(s->data.train_loader, &batch));
+        ns[0] = tutti__now_ns();
+        TUTTI_TRY(tutti__session_gradients(s, &batch, ns[0]));
+        ns[1] = tutti__now_ns();
+        TUTTI_TRY(tutti__session_update(s, 0, false, &skipped, &norm));
+        ns[2] = tutti__now_ns();
+        seconds = (double)(ns[2] - ns[0]) * 1e-9;
+        if (i == 0 || seconds >= *seconds_p) /* the first makes kernels and pages */
+            continue;
+        *seconds_p = seconds;
+        if (timeline)
+            TUTTI_TRY(tutti__timeline_measured(timeline, recorder, ns));
+    }
+    return TUTTI_OK;
+}
+
+/* Of one rank, alone, with its share of the cores. */
 static tutti_status measure(tutti__session *s, const tutti__layout_of_ranks *layout,
-                            double *seconds_p)
+                            tutti__timeline *timeline, double *seconds_p)
 {
     tutti__train_plan plan;
-    uint64_t skipped;
-    double norm;
+    tutti_status status;
 
     s->forward_agreed = true; /* the caller reports failures */
     TUTTI_TRY(tutti__group_plan(&s->group, 0, 1, 1));
@@ -137,25 +178,23 @@ static tutti_status measure(tutti__session *s, const tutti__layout_of_ranks *lay
     s->step.batches = tutti__plan_batches(&plan, 0);
     TUTTI_TRY(tutti__session_open_ddp(s));
     TUTTI_TRY(tutti__session_open_optimizer(s, 0));
-    *seconds_p = INFINITY;
-    for (int i = 0; i < STEPS; i++) {
-        tutti_batch batch;
-        uint64_t begin_ns;
-        double seconds;
-
-        TUTTI_TRY(next(s->data.train_loader, &batch));
-        begin_ns = tutti__now_ns();
-        TUTTI_TRY(tutti__session_gradients(s, &batch, begin_ns));
-        TUTTI_TRY(tutti__session_update(s, 0, false, &skipped, &norm));
-        seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
-        if (i > 0 && seconds < *seconds_p) /* the first makes kernels and pages */
-            *seconds_p = seconds;
-    }
-    return TUTTI_OK;
+    if (!timeline)
+        return measure_steps(s, NULL, NULL, seconds_p);
+    s->cx->profile = tutti__profile_new();
+    s->cx->recorder = tutti__recorder_new(TUTTI__TIMELINE_SPANS);
+    status = s->cx->profile && s->cx->recorder
+                 ? measure_steps(s, s->cx->recorder, timeline, seconds_p)
+                 : TUTTI_ERR_MEMORY;
+    tutti__recorder_free(s->cx->recorder);
+    tutti__profile_free(s->cx->profile);
+    s->cx->recorder = NULL;
+    s->cx->profile = NULL;
+    return status;
 }
 
 static tutti_status take_steps(const tutti__outlook *o, const tutti__train_config *config,
-                               const tutti__parts *parts, double *seconds_p)
+                               const tutti__parts *parts, tutti__timeline *timeline,
+                               double *seconds_p)
 {
     tutti__train_config c = *config;
     tutti__session *s = tutti__alloc(sizeof *s);
@@ -171,7 +210,7 @@ static tutti_status take_steps(const tutti__outlook *o, const tutti__train_confi
     c.shards = c.tokens_per_step = 0;
     s->config = &c;
     s->parts = parts;
-    status = measure(s, &o->layout, seconds_p);
+    status = measure(s, &o->layout, timeline, seconds_p);
     tutti__session_close(s);
     free(s);
     return status;
@@ -220,17 +259,36 @@ static tutti_status find_compute(tutti__outlook *o, const tutti__train_config *c
         o->layout.tensor > 1)
         return TUTTI_OK;
     o->compute_from = "measured: steps of one rank, alone on its share of the cores";
-    TUTTI_TRY(take_steps(o, config, parts, &o->compute_s));
+    TUTTI_TRY(take_steps(o, config, parts, ask->timeline, &o->compute_s));
     o->compute_s /= o->layout.pipeline;
     return TUTTI_OK;
 }
 
-/* How long ranks of a pipeline wait, of which each computes compute_s on average: by its table, with times of stages as their products. */
-static tutti_status find_bubble(tutti__outlook *o, const tutti__train_config *config)
+/* Of a message between neighbours. Between hosts all ranks of a host send. */
+static double message_s(const tutti__outlook *o, const tutti__wire *wire)
+{
+    const tutti__layout_of_ranks pair = tutti__layout_of_neighbours(&o->layout);
+
+    for (size_t i = 0; i < TUTTI__PLANNED_CALLS; i++) {
+        tutti__planned_call call = o->f.pipeline_calls.of[i];
+
+        if (!call.name || call.n == 0 || strcmp(call.name, "send") != 0)
+            continue;
+        call.bytes =
+            call.bytes / call.n * (uint64_t)(pair.local_ranks > 1 ? 1 : o->layout.local_ranks);
+        call.n = 1;
+        return tutti__wire_seconds(wire, &call, &pair);
+    }
+    return 0;
+}
+
+tutti_status tutti__outlook_bubble(tutti__outlook *o, const tutti__train_config *config,
+                                   const tutti__wire *wire)
 {
     const int ranks = o->layout.pipeline, m = (int)o->grad_accumulation;
     double forward[TUTTI_MAX_STAGES];
-    const tutti_pipeline_times times = {.forward = forward, .input = forward, .weight = forward};
+    const tutti_pipeline_times times = {
+        .forward = forward, .input = forward, .weight = forward, .message = message_s(o, wire)};
     tutti_pipeline_table *table;
     tutti_pipeline_facts facts;
     tutti_status status;
@@ -292,7 +350,7 @@ tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *c
 {
     TUTTI_TRY(find_footprint(o, config, parts, ask));
     TUTTI_TRY(find_compute(o, config, parts, ask, seconds_per_flop));
-    TUTTI_TRY(find_bubble(o, config));
+    TUTTI_TRY(tutti__outlook_bubble(o, config, &ask->wire));
     find_time(o, &ask->wire);
     return TUTTI_OK;
 }

@@ -12,6 +12,7 @@ typedef struct tutti__outlook_ask {
     double step_ms; /* of the computation of a step; 0: measured, or estimated */
     tutti__wire wire;
     const tutti__session_data *data; /* data sets that are open already; NULL: none */
+    tutti__timeline *timeline; /* of the outlook, with a time for its FLOPs; NULL: not wanted */
 } tutti__outlook_ask;
 
 typedef struct tutti__outlook {
@@ -37,6 +38,10 @@ tutti__layout_of_ranks tutti__layout_of_neighbours(const tutti__layout_of_ranks 
 tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *config,
                                  const tutti__parts *parts, const tutti__outlook_ask *ask,
                                  double seconds_per_flop);
+
+/* bubble_s, of which the rest is known: by the pipeline's table, with times of stages as their products, and of messages by the links. */
+tutti_status tutti__outlook_bubble(tutti__outlook *o, const tutti__train_config *config,
+                                   const tutti__wire *wire);
 
 /* Those that fit ask->limit, cheapest first, ZeRO's stages, recomputation, tensor parallel within a host, and more batches
  * per step that are as much smaller. */

@@ -161,6 +161,10 @@ double tutti__wire_seconds(const tutti__wire *wire, const tutti__planned_call *c
     const int hosts = (layout->ranks + layout->local_ranks - 1) / layout->local_ranks;
     double seconds = 0;
 
+    if (call->n == 0 || layout->ranks < 2)
+        return 0;
+    if (wire->seconds)
+        return wire->seconds(wire->of, call, layout);
     if (layout->local_ranks > 1 && wire->within.gbps > 0)
         seconds += (double)call->n * wire->within.us * 1e-6 +
                    tutti__wire_sent(call, layout->local_ranks) / (wire->within.gbps * 1e9);

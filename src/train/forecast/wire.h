@@ -13,6 +13,10 @@ typedef struct tutti__link_speed {
 
 typedef struct tutti__wire {
     tutti__link_speed within, between; /* between: of a host, with all its ranks */
+    /* Another way to find the seconds of all these calls of a group; NULL: by latency and bytes alone. */
+    double (*seconds)(void *of, const tutti__planned_call *call,
+                      const tutti__layout_of_ranks *layout);
+    void *of;
 } tutti__wire;
 
 /* Fills in what is 0: by all_reduce of two ranks that are threads of this process, through shared memory and through TCP on the
