@@ -42,7 +42,8 @@ typedef struct tutti_ddp_opts {
     int zero;         /* stage of ZeRO, below; 0: none */
     int shard_copies; /* ranks that have each share of the optimizer state: 0 and 1: one, 2: two; below */
     int zero_ranks; /* so many neighbours divide among them what zero shards; 0: all ranks; below */
-    uint64_t reserved[4]; /* zero */
+    bool offload_parameters; /* zero 3 on a GPU: shares of parameters are in host memory; below */
+    uint64_t reserved[4];    /* zero */
 } tutti_ddp_opts;
 
 /* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order, which are frozen; if not, all ranks
@@ -173,6 +174,8 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  * Hybrid: with zero_ranks S, a divisor of the group's size, ranks 0 to S - 1 divide all of that among them, and so do S to 2 S - 1, ...: each
  * holds 1 / S, and parameters come from these ranks alone, such as those of a host. Gradients are still the mean over all ranks, with
  * the same bits. UNSUPPORTED with shards.
+ * Offload: with offload_parameters, in stage 3 on a GPU, a rank's shares are in pinned memory of the host, where optimizers update them, as
+ * after tutti_optim_offload, which they then need not call: the GPU has those of a few buckets, and gradients. There is no tutti_ema.
  * What changes:
  *   - after backward, tutti_tensor_grad is the mean only in this rank's shares, elsewhere undefined; clip_grad_norm and the scaler
  *     handle that;

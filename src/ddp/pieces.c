@@ -84,6 +84,10 @@ static tutti_status add_ranges(tutti__pieces *pieces, const tutti__tensor_piece 
         part.begin = low - offset;
         part.end = high - offset;
         part.data = (char *)(base + (packed ? at + (low - range->begin) : low));
+        if (range->host && !packed) {
+            part.data = (char *)(range->host + (low - range->begin));
+            part.host = true;
+        }
         TUTTI_TRY(tutti__pieces_add(pieces, &part));
     }
     return TUTTI_OK;

@@ -40,6 +40,12 @@ static size_t others_bytes(const tutti_zero *zero, const tutti__zero_bucket *b)
     return (kept.begin - tutti__zero_begin(zero, b) + kept.tail - kept.end) * sizeof(float);
 }
 
+/* Bytes for which a bucket has memory only while it is read. */
+static size_t coming_bytes(const tutti_zero *zero, const tutti__zero_bucket *b)
+{
+    return others_bytes(zero, b) + (b->host ? tutti__zero_share(zero, b) * sizeof(float) : 0);
+}
+
 /* For all but what is kept, which a gather overwrites. */
 static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
 {
@@ -48,10 +54,15 @@ static tutti_status back(tutti_zero *zero, const tutti__zero_bucket *b)
     const tutti__zero_kept kept = tutti__zero_kept_of(zero, b);
     float *p = zero->root->flat_parameters;
 
-    TUTTI_TRY(cx->device_ops->back(cx->device, p + begin, (kept.begin - begin) * sizeof *p, false));
-    TUTTI_TRY(
-        cx->device_ops->back(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p, false));
-    hold(zero, others_bytes(zero, b));
+    if (b->host) {
+        TUTTI_TRY(tutti__units_host_back(zero, b));
+    } else {
+        TUTTI_TRY(
+            cx->device_ops->back(cx->device, p + begin, (kept.begin - begin) * sizeof *p, false));
+        TUTTI_TRY(cx->device_ops->back(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p,
+                                       false));
+    }
+    hold(zero, coming_bytes(zero, b));
     return TUTTI_OK;
 }
 
@@ -72,9 +83,13 @@ static void give_back(tutti_zero *zero, tutti__zero_bucket *b)
     const tutti__zero_kept kept = tutti__zero_kept_of(zero, b);
     float *p = zero->root->flat_parameters;
 
-    cx->device_ops->give_back(cx->device, p + begin, (kept.begin - begin) * sizeof *p);
-    cx->device_ops->give_back(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p);
-    zero->held -= others_bytes(zero, b);
+    if (b->host) {
+        tutti__units_host_give_back(zero, b);
+    } else {
+        cx->device_ops->give_back(cx->device, p + begin, (kept.begin - begin) * sizeof *p);
+        cx->device_ops->give_back(cx->device, p + kept.end, (kept.tail - kept.end) * sizeof *p);
+    }
+    zero->held -= coming_bytes(zero, b);
     b->state = TUTTI__ABSENT;
 }
 
@@ -164,6 +179,8 @@ tutti_status tutti__units_settle(tutti_zero *zero)
 
             status = status == TUTTI_OK ? done : status;
         }
+    if (zero->host && status == TUTTI_OK) /* shares are no longer being read */
+        status = tutti_stream_wait(tutti__zero_stream(zero));
     return status;
 }
 
@@ -374,7 +391,10 @@ static tutti_status write_shares(tutti_zero *zero, tutti_tensor *t, const void *
         const size_t low = begin > parts[k][0] ? begin : parts[k][0];
         const size_t high = end < parts[k][1] ? end : parts[k][1];
 
-        if (low < high)
+        if (low < high && k == 0 && b->host)
+            memcpy(b->host + (low - parts[0][0]), (const float *)src + (low - begin),
+                   (high - low) * sizeof(float));
+        else if (low < high)
             TUTTI_TRY(tutti__copy_in(stream, zero->root->flat_parameters + low,
                                      (const float *)src + (low - begin),
                                      (high - low) * sizeof(float)));
@@ -408,8 +428,8 @@ static tutti_status own_share(const tutti_zero *zero, const tutti__zero_bucket *
 {
     tutti_stream *stream = tutti__zero_stream(zero);
 
-    *share_p = zero->root->flat_parameters + tutti__zero_own(zero, b);
-    if (tutti__on_host(stream))
+    *share_p = b->host ? b->host : zero->root->flat_parameters + tutti__zero_own(zero, b);
+    if (tutti__on_host(stream) || b->host)
         return TUTTI_OK;
     TUTTI_TRY(tutti__read(stream, room, *share_p, tutti__zero_share(zero, b) * sizeof *room));
     *share_p = room;
@@ -556,9 +576,10 @@ static tutti_status back_all(tutti_zero *zero, const tutti__zero_bucket *b)
 
     tutti__units_part(zero, b);
     TUTTI_TRY(back(zero, b));
-    TUTTI_TRY(cx->device_ops->back(cx->device, p + own, share * sizeof *p, true));
+    if (!b->host)
+        TUTTI_TRY(cx->device_ops->back(cx->device, p + own, share * sizeof *p, true));
     TUTTI_TRY(cx->device_ops->back(cx->device, p + tail, (end - tail) * sizeof *p, true));
-    hold(zero, b->count * sizeof *p - others_bytes(zero, b));
+    hold(zero, b->count * sizeof *p - coming_bytes(zero, b));
     return cx->device_ops->zero(cx->stream, p + begin, b->count * sizeof *p);
 }
 
@@ -600,6 +621,14 @@ static tutti_status bring_first(tutti_zero *zero, size_t i, const void *from)
                            ddp->source, NULL);
 }
 
+/* Of a bucket that is whole, this rank's share is left. */
+static tutti_status leave_share(tutti_zero *zero, size_t i)
+{
+    TUTTI_TRY(tutti__units_host_take(zero, &zero->buckets[i]));
+    give_back(zero, &zero->buckets[i]);
+    return TUTTI_OK;
+}
+
 /* Each bucket in turn is whole, with its initial values, and then only this rank's share is left of it. */
 static tutti_status fill(tutti_zero *zero, const void *const *from)
 {
@@ -612,7 +641,7 @@ static tutti_status fill(tutti_zero *zero, const void *const *from)
         const size_t bytes = tutti__tensor_bytes(root->parameters.p[i]->tensor);
 
         if (b != open && open != SIZE_MAX)
-            give_back(zero, &zero->buckets[open]);
+            TUTTI_TRY(leave_share(zero, open));
         if (b == SIZE_MAX) {
             TUTTI_TRY(cx->device_ops->back(cx->device, root->flat_parameters + root->offsets[i],
                                            (bytes + 63) / 64 * 64, true));
@@ -625,9 +654,7 @@ static tutti_status fill(tutti_zero *zero, const void *const *from)
         open = b;
         TUTTI_TRY(bring_first(zero, i, from[i]));
     }
-    if (open != SIZE_MAX)
-        give_back(zero, &zero->buckets[open]);
-    return TUTTI_OK;
+    return open != SIZE_MAX ? leave_share(zero, open) : TUTTI_OK;
 }
 
 tutti_status tutti__zero_lay_out(tutti_ddp *ddp)
@@ -646,6 +673,8 @@ tutti_status tutti__zero_lay_out(tutti_ddp *ddp)
         status = note_frozen(zero);
     if (status == TUTTI_OK)
         status = assign_buckets(zero);
+    if (status == TUTTI_OK)
+        status = tutti__units_host_new(zero);
     if (ddp->group)
         status = tutti__group_agree(ddp->group, status);
     if (status == TUTTI_OK && ddp->shards) {
@@ -687,6 +716,7 @@ void tutti__units_free(tutti_zero *zero)
         free(zero->orders[k].now.p);
     }
     root->module->cx->device_ops->free(root->module->cx->device, zero->narrow);
+    tutti__units_host_free(zero);
     free(zero->bucket_with);
     free(zero->whole);
 }

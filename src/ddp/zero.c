@@ -65,7 +65,7 @@ static void add_range(tutti_zero *zero, size_t begin, size_t end, size_t of)
     if (begin >= end)
         return;
     zero->bucket_of[zero->sharding.n] = of;
-    zero->ranges[zero->sharding.n++] = (tutti__range){begin, end, of == SIZE_MAX, false};
+    zero->ranges[zero->sharding.n++] = (tutti__range){begin, end, of == SIZE_MAX, false, NULL};
 }
 
 /* Frozen, and never updated by any optimizer: it has no state. */
@@ -111,7 +111,7 @@ static void add_copy(tutti_zero *zero, size_t begin, size_t share)
         return;
     zero->bucket_of[zero->sharding.n] = SIZE_MAX;
     zero->ranges[zero->sharding.n++] =
-        (tutti__range){begin + of * share, begin + (of + 1) * share, false, true};
+        (tutti__range){begin + of * share, begin + (of + 1) * share, false, true, NULL};
 }
 
 static tutti_status make_room(tutti_zero *zero)
@@ -216,6 +216,8 @@ tutti_status tutti__zero_prepare(void *self)
         add_whole(zero, at, begin);
         add_copy(zero, begin, share);
         add_range(zero, begin + rank * share, begin + (rank + 1) * share, i);
+        if (b->host)
+            zero->ranges[zero->sharding.n - 1].host = b->host;
         at = begin + share * (size_t)zero->sharding.peers.size; /* the tail begins the next gap */
     }
     add_whole(zero, at, root->n_flat);
@@ -346,9 +348,30 @@ static tutti_status check_ranks(const tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
+static tutti_status check_offload(const tutti_ddp *ddp)
+{
+    const tutti_ctx *cx = ddp->module->cx;
+
+    if (!ddp->opts.offload_parameters)
+        return TUTTI_OK;
+    if (ddp->opts.zero != 3)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: offload_parameters is for shares of parameters, and "
+                           "zero is %d; set zero to 3, or offload the optimizer's state alone "
+                           "(tutti_optim_offload)",
+                           ddp->opts.zero);
+    if (cx->device_ops->is_host)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: offload_parameters: on device %s parameters are in host "
+                           "memory already; leave it out",
+                           cx->device_ops->name);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__zero_check(const tutti_ddp *ddp)
 {
     TUTTI_TRY(check_ranks(ddp));
+    TUTTI_TRY(check_offload(ddp));
     if (ddp->opts.zero < 2)
         return TUTTI_OK;
     if (ddp->opts.shards > 0 && !tutti__on_host(tutti__ddp_stream(ddp)))
@@ -384,6 +407,7 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
                          .replicas = 1,
                          .root = ddp->module->root,
                          .sharding = {.self = zero,
+                                      .offloads = ddp->opts.offload_parameters,
                                       .whole_gradients = ddp->shards && stage == 1,
                                       .prepare = tutti__zero_prepare,
                                       .begin = begin,

@@ -4,6 +4,7 @@
  *     zero_reduce.c of buckets when they are reduced
  *     units.c       stage 3: parameters that are gathered before they are read; units_half.c: in 16 bits
  *     units_read.c  with logical shards: each rank reads them from the others
+ *     units_host.c  from host memory
  *     zero_state.c  optimizer state gathered, for checkpoints and for groups that change
  *     zero_copies.c and brought together from shares and their copies, after a group has died */
 #ifndef TUTTI_DDP_ZERO_H
@@ -20,6 +21,7 @@ typedef struct tutti__zero_bucket {
     /* Stage 3: whether its parameters are here, outside of this rank's share too. COMING: while `gather` is in flight. */
     enum { TUTTI__ABSENT, TUTTI__COMING, TUTTI__PRESENT } state;
     tutti_work *gather;
+    float *host; /* this rank's share, which is not on the device while ABSENT; NULL: it is there */
     uint64_t used;  /* the number of the operation that last read it */
     bool vectors;   /* nearly all operations read some of them: they stay until the update */
     tutti_dtype as; /* F32, or what others' shares were rounded to when they were gathered */
@@ -94,6 +96,7 @@ struct tutti_zero {
     char *narrow;            /* room for a bucket that is gathered in 16 bits; NULL: not yet */
     size_t narrow_at;        /* there: behind this rank's share, in bytes */
     float *whole;            /* all parameters, gathered on this rank, in host memory; NULL */
+    float *host;             /* shares of all buckets, pinned (units_host.c); NULL: on the device */
 
     /* ---- With logical shards (units_read.c) ---- */
     uint64_t version;   /* of the shares, in this group; 0: every rank has all parameters */
@@ -204,6 +207,17 @@ void tutti__units_conceal(const tutti_zero *zero);
 tutti_status tutti__units_renew(tutti_zero *zero);
 /* Collective: all parameters on every rank. */
 tutti_status tutti__units_gather(tutti_zero *zero);
+
+/* ---- units_host.c ---- */
+
+/* With opts.offload_parameters: memory for this rank's shares. */
+tutti_status tutti__units_host_new(tutti_zero *zero);
+void tutti__units_host_free(tutti_zero *zero);
+/* Memory of the device for all shares of a bucket, in which this rank's is copied; and back. */
+tutti_status tutti__units_host_back(const tutti_zero *zero, const tutti__zero_bucket *b);
+void tutti__units_host_give_back(const tutti_zero *zero, const tutti__zero_bucket *b);
+/* This rank's share, from the device: a bucket's initial values. */
+tutti_status tutti__units_host_take(const tutti_zero *zero, const tutti__zero_bucket *b);
 
 /* ---- units_half.c ---- */
 

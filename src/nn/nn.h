@@ -77,6 +77,7 @@ typedef struct tutti__range {
     size_t begin, end; /* elements of flat memory */
     bool whole;        /* kept by every rank */
     bool copy;         /* of another rank's share: updated here too, but that rank's for all else */
+    float *host;       /* its parameters, in host memory; NULL: in flat memory */
 } tutti__range;
 
 typedef struct tutti__sharding {
@@ -89,6 +90,7 @@ typedef struct tutti__sharding {
     bool whole_gradients; /* every rank has all means: norms need no communication */
     /* now: gradients outside of the ranges have no memory, and are not read or written */
     bool only_shares;
+    bool offloads; /* ranges have parameters in host memory, so optimizers' state is there too */
     /* Computes the ranges for the current layout. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
     /* Announces a collective operation: an update by this optimizer with this rate, or (NULL) clipping to this norm. */

@@ -99,6 +99,11 @@ static tutti_status prepare_shares(tutti_ema *ema, const tutti__sharding *shardi
     tutti_ctx *cx = ema->cx;
     size_t n = 0;
 
+    if (sharding->offloads)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "ema: shares of the parameters are in host memory "
+                           "(offload_parameters), and averages are made on the device; offload the "
+                           "optimizer's state alone, or leave ema out");
     TUTTI_TRY(sharding->prepare(sharding->self));
     if (ema->average && ema->sharding == sharding)
         return TUTTI_OK;

@@ -3,12 +3,13 @@
  *     copies      | p g of part 0 | p g of part 1 | p back | p g of part 2 | p back | ...       in the order of the device's stream
  *     host                        | update part 0          | update part 1          | ...
  *
- * So a part is updated while the next one comes. Two parts have room: the stream overwrites one only after it has copied it back. */
+ * So a part is updated while the next one comes. Two parts have room: the stream overwrites one only after it has copied it back, or
+ * the host has computed with it. */
 #include "optim/optim.h"
 
 #include <sched.h>
 
-enum { PART = 1 << 20 };
+enum { MOST = 1 << 20 }; /* elements of a part */
 
 tutti_status tutti_optim_offload(tutti_optim *optim)
 {
@@ -22,11 +23,12 @@ tutti_status tutti_optim_offload(tutti_optim *optim)
                            "already; leave it out",
                            cx->device_ops->name, optim->rule->name);
     if (optim->rule->update_whole)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "tutti_optim_offload: %s updates whole parameters, which it reads on the "
-                           "device; use an optimizer that is elementwise (sgd, adam, adamw, "
-                           "rmsprop, adagrad)",
-                           optim->rule->name);
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "tutti_optim_offload: %s updates whole parameters, which it reads on the "
+            "device; use an optimizer that is elementwise (sgd, adam, adamw, "
+            "rmsprop, adagrad)",
+            optim->rule->name);
     if (optim->state[0])
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_optim_offload: %s has state on the device already; call it "
@@ -43,20 +45,27 @@ void tutti__optim_free_parts(tutti_optim *optim)
     if (!optim->parts)
         return;
     (void)!tutti_stream_wait(cx->stream); /* copies may be in flight */
-    for (int i = 0; i < 2; i++)
-        cx->device_ops->event_free(cx->device, optim->there[i]);
+    for (int i = 0; i < 2; i++) {
+        if (optim->there[i])
+            cx->device_ops->event_free(cx->device, optim->there[i]);
+        optim->there[i] = NULL;
+    }
     cx->device_ops->host_free(cx->device, optim->parts);
     optim->parts = NULL;
 }
 
-static tutti_status make_parts(tutti_optim *optim)
+/* For a run of n elements. */
+static tutti_status make_parts(tutti_optim *optim, size_t n)
 {
     const tutti_ctx *cx = optim->cx;
     tutti_status status = TUTTI_OK;
 
-    if (optim->parts)
+    n = n < MOST ? n : MOST;
+    if (optim->parts && optim->n_part >= n)
         return TUTTI_OK;
-    optim->parts = cx->device_ops->host_alloc(cx->device, 4 * (size_t)PART * sizeof *optim->parts);
+    tutti__optim_free_parts(optim);
+    optim->n_part = n;
+    optim->parts = cx->device_ops->host_alloc(cx->device, 4 * n * sizeof *optim->parts);
     if (!optim->parts)
         return TUTTI_ERR_MEMORY;
     for (int i = 0; i < 2 && status == TUTTI_OK; i++)
@@ -69,14 +78,15 @@ static tutti_status make_parts(tutti_optim *optim)
 /* Part i of a run, with p and g in host memory. */
 static tutti__flat_run part_of(const tutti_optim *optim, const tutti__flat_run *run, size_t i)
 {
+    const size_t at = i * optim->n_part;
     tutti__flat_run part = *run;
 
-    part.n = run->n - i * PART < PART ? run->n - i * PART : PART;
-    part.p = optim->parts + i % 2 * 2 * PART;
-    part.g = part.p + PART;
+    part.n = run->n - at < optim->n_part ? run->n - at : optim->n_part;
+    part.p = run->here ? run->p + at : optim->parts + i % 2 * 2 * optim->n_part;
+    part.g = optim->parts + (i % 2 * 2 + 1) * optim->n_part;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         if (part.state[k])
-            part.state[k] += i * PART;
+            part.state[k] += at;
     return part;
 }
 
@@ -85,9 +95,11 @@ static tutti_status fetch(const tutti_optim *optim, const tutti__flat_run *run, 
     tutti_stream *stream = optim->cx->stream;
     const tutti__flat_run part = part_of(optim, run, i);
 
-    TUTTI_TRY(tutti__copy_out(stream, part.p, run->p + i * PART, part.n * sizeof *part.p));
-    TUTTI_TRY(
-        tutti__copy_out(stream, (float *)part.p + PART, run->g + i * PART, part.n * sizeof *part.g));
+    if (!run->here)
+        TUTTI_TRY(
+            tutti__copy_out(stream, part.p, run->p + i * optim->n_part, part.n * sizeof *part.p));
+    TUTTI_TRY(tutti__copy_out(stream, (float *)(uintptr_t)part.g, run->g + i * optim->n_part,
+                              part.n * sizeof *part.g));
     return stream->ops->event_record(optim->there[i % 2], stream);
 }
 
@@ -104,9 +116,10 @@ static tutti_status await(const tutti_optim *optim, size_t i)
 
 tutti_status tutti__optim_update_offloaded(tutti_optim *optim, const tutti__flat_run *run)
 {
-    const size_t n = (run->n + PART - 1) / PART;
+    size_t n;
 
-    TUTTI_TRY(make_parts(optim));
+    TUTTI_TRY(make_parts(optim, run->n));
+    n = (run->n + optim->n_part - 1) / optim->n_part;
     TUTTI_TRY(fetch(optim, run, 0));
     for (size_t i = 0; i < n; i++) {
         const tutti__flat_run part = part_of(optim, run, i);
@@ -115,8 +128,9 @@ tutti_status tutti__optim_update_offloaded(tutti_optim *optim, const tutti__flat
             TUTTI_TRY(fetch(optim, run, i + 1));
         TUTTI_TRY(await(optim, i));
         TUTTI_TRY(tutti__optim_elementwise(optim, optim->rule->update, &part));
-        TUTTI_TRY(tutti__copy_in(optim->cx->stream, run->p + i * PART, part.p,
-                                 part.n * sizeof *part.p));
+        if (!run->here)
+            TUTTI_TRY(tutti__copy_in(optim->cx->stream, run->p + i * optim->n_part, part.p,
+                                     part.n * sizeof *part.p));
     }
     return TUTTI_OK;
 }

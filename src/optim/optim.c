@@ -172,7 +172,7 @@ static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti
         *ranges_p = optim->sharding->ranges;
         return optim->sharding->n;
     }
-    *all = (tutti__range){0, optim->module->root->n_flat, true, false};
+    *all = (tutti__range){0, optim->module->root->n_flat, true, false, NULL};
     *ranges_p = all;
     return 1;
 }
@@ -265,6 +265,30 @@ static tutti_status load_later(tutti_optim *optim)
     return status;
 }
 
+/* State that was written before there were shares, too. */
+static tutti_status offload_state(tutti_optim *optim)
+{
+    const tutti_ctx *cx = optim->cx;
+    float *state[TUTTI__OPTIM_STATES] = {0}, *device[TUTTI__OPTIM_STATES];
+    tutti_status status;
+
+    memcpy(device, optim->state, sizeof device);
+    optim->offloaded = true;
+    if (!device[0])
+        return TUTTI_OK;
+    status = alloc_state(optim, optim->n_state, state);
+    for (int k = 0; k < TUTTI__OPTIM_STATES && state[k] && status == TUTTI_OK; k++)
+        status = tutti__read(cx->stream, state[k], device[k], optim->n_state * sizeof(float));
+    if (status != TUTTI_OK)
+        free_state(optim, state);
+    optim->offloaded = false;
+    TUTTI_TRY(status);
+    free_state(optim, device);
+    optim->offloaded = true;
+    memcpy(optim->state, state, sizeof state);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sharding)
 {
     struct tutti_root *root = optim->module->root;
@@ -281,6 +305,8 @@ tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sha
                            "parameters; free the optimizer before ZeRO and DDP",
                            optim->rule->name);
     TUTTI_TRY(alloc_tables(optim, root->parameters.n));
+    if (sharding && sharding->offloads && !optim->offloaded)
+        TUTTI_TRY(offload_state(optim));
     optim->sharding = sharding;
     status = renew_state(optim);
     if (status != TUTTI_OK)
@@ -462,7 +488,9 @@ static tutti_status update(tutti_optim *optim, const tutti__stretch *stretch,
     const size_t begin = stretch->begin > range->begin ? stretch->begin : range->begin;
     const size_t end = stretch->end < range->end ? stretch->end : range->end;
     const uint64_t begin_ns = tutti__profile_begin(optim->cx);
-    tutti__flat_run run = {.p = root->flat_parameters + begin,
+    tutti__flat_run run = {.p = range->host ? range->host + (begin - range->begin)
+                                            : root->flat_parameters + begin,
+                           .here = range->host != NULL,
                            .g = root->flat_gradients + begin,
                            .n = end - begin,
                            .step = stretch->step,

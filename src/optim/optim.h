@@ -35,6 +35,7 @@ typedef struct tutti__flat_run {
     float *p;
     const float *g;
     float *state[TUTTI__OPTIM_STATES];
+    bool here; /* p is in host memory already, of offloaded parameters */
     size_t n;
     uint64_t step; /* number of this update of its parameters, from 1 */
     double lr;     /* of their group, as its options */
@@ -101,6 +102,7 @@ struct tutti_optim {
     size_t n_scratch;
     bool offloaded;         /* state is host memory, and updates are computed there (offload.c) */
     float *parts;           /* pinned: two parts of parameters and gradients; NULL: not yet */
+    size_t n_part;          /* elements of each */
     tutti__event *there[2]; /* a part is in host memory */
 
     /* NULL before the first step, or if the rule has less state */

@@ -28,12 +28,19 @@ for zero in 0 1 3; do
     train two.$zero -n 2 $adam --zero $zero $small --offload optimizer
     same_result two two.$zero
 done
-for host in two two.0 two.1 two.3; do # a checkpoint has the same files, and any run goes on from any
+train two.4 -n 2 $adam --zero 3 $small --offload parameters
+same_result two two.4
+for host in two two.0 two.1 two.3 two.4; do # a checkpoint has the same files, and any run goes on from any
     "$TUTTI" checkpoint verify $host >verified 2>&1 || fail "the checkpoint of $host: $(cat verified)"
 done
 train again -n 2 $adam --zero 1 $small --offload optimizer --resume two/checkpoints/step-00000002
 train back -n 2 $adam --zero 3 $small --resume two.1/checkpoints/step-00000002
-for run in again back; do
+train shares -n 2 $adam --zero 3 $small --offload parameters --resume two.1/checkpoints/step-00000002
+train device -n 2 $adam --zero 2 $small --resume two.4/checkpoints/step-00000002
+train init.0 -n 2 $adam --init two/checkpoints/step-00000002
+train init.4 -n 2 $adam --init two/checkpoints/step-00000002 --zero 3 $small --offload parameters
+same_result init.0 init.4
+for run in again back shares device; do
     [ "$(result two | head -1)" = "$(result $run | head -1)" ] || fail "$run: other weights"
 done
 train shards -n 2 $mlp --optimizer adam --shards 4
@@ -41,5 +48,7 @@ train shards.host -n 2 $mlp --optimizer adam --shards 4 --zero 1 --offload optim
 [ "$(result shards | head -1)" = "$(result shards.host | head -1)" ] || fail "with shards: other weights"
 
 refused 2 "offload: it moves the optimizer's state from a GPU to the host" "$TUTTI" train --model mlp --device cpu --offload optimizer --max-steps 1 --run-dir cpu
+refused 2 "offload: parameters is for zero=3" "$TUTTI" train --model mlp --device strict --offload parameters
+refused 2 "ema: averages are made on the GPU" "$TUTTI" train --model mlp --device strict --zero 3 --offload parameters --ema 0.9
 refused 2 "offload: optimizer=lamb updates whole parameters" "$TUTTI" train --model mlp --optimizer lamb --device strict --offload optimizer
 refused 2 "offload: it moves the optimizer's state from a GPU to the host" "$TUTTI" plan --model mlp --offload optimizer

@@ -13,7 +13,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { IN = 1300, OUT = 1700, STEPS = 2 }; /* with Adam a weight of three parts, the last one not full */
+enum {
+    IN = 1300,
+    OUT = 1700,
+    STEPS = 2
+}; /* with Adam a weight of three parts, the last one not full */
 
 typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, RMSPROP, ADAGRAD, N_RULES } rule;
 

@@ -31,6 +31,21 @@ static tutti_status check_shards(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
+static tutti_status check_offload(const tutti__train_config *c)
+{
+    if (strcmp(c->offload, "parameters") != 0)
+        return TUTTI_OK;
+    if (c->zero != 3)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "offload: parameters is for zero=3, in which each rank has a share of "
+                           "them; add --zero 3, or use offload=optimizer");
+    if (c->ema > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "ema: averages are made on the GPU, and with offload=parameters the "
+                           "parameters are in host memory; use ema=0, or offload=optimizer");
+    return TUTTI_OK;
+}
+
 static tutti_status check_zero_of_shards(const tutti__train_config *c)
 {
     if (c->zero_ranks > 0 && c->zero == 0)
@@ -256,6 +271,7 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
                            "program's on_gradients needs all of them; use zero=0, or zero=1 with "
                            "shards");
     TUTTI_TRY(check_zero_of_shards(c));
+    TUTTI_TRY(check_offload(c));
     if (c->zero == 3 && c->histograms)
         return tutti__fail(TUTTI_ERR_ARG,
                            "zero: with 3 each rank has its share of the weights, and histograms "

@@ -103,10 +103,10 @@ static tutti_status new_optim(tutti__session *s)
     return new_sgd(s);
 }
 
-static tutti_status offload(tutti__session *s)
+tutti_status tutti__session_check_offload(const tutti__session *s)
 {
-    if (!s->cx->device_ops->is_host)
-        return tutti_optim_offload(s->optim);
+    if (strcmp(s->config->offload, "none") == 0 || !s->cx->device_ops->is_host)
+        return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
                        "offload: it moves the optimizer's state from a GPU to the host, where it "
                        "is with device=cpu; use offload=none, or device=cuda");
@@ -115,8 +115,9 @@ static tutti_status offload(tutti__session *s)
 tutti_status tutti__session_new_optim(tutti__session *s)
 {
     TUTTI_TRY(new_optim(s));
-    if (strcmp(s->config->offload, "optimizer") == 0)
-        TUTTI_TRY(offload(s));
+    TUTTI_TRY(tutti__session_check_offload(s));
+    if (strcmp(s->config->offload, "none") != 0)
+        TUTTI_TRY(tutti_optim_offload(s->optim));
     if (!s->config->decay_biases)
         TUTTI_TRY(tutti_optim_no_decay(s->optim));
     return tutti_optim_lr_groups(s->optim, s->config->lr_groups);

@@ -465,6 +465,7 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                             .zero = (int)c->zero,
                             .shard_copies = (int)c->shard_copies,
                             .zero_ranks = (int)c->zero_ranks,
+                            .offload_parameters = strcmp(c->offload, "parameters") == 0,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }
 
@@ -484,6 +485,7 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
     tutti_ddp_opts opts = tutti__session_ddp_opts(s);
     tutti_group *group = tutti__session_data_group(s);
 
+    TUTTI_TRY(tutti__session_check_offload(s));
     if (s->pipeline && !trains(s->module)) /* it has no state to divide */
         opts.zero = opts.zero_ranks = 0;
     if (s->pipeline)

@@ -165,6 +165,8 @@ void tutti__session_outcome(const tutti__session *s, tutti_status status,
 
 /* The optimizer and its groups, by the configuration. */
 tutti_status tutti__session_new_optim(tutti__session *s);
+/* ARG: the key offload, on a device whose memory is the host's. */
+tutti_status tutti__session_check_offload(const tutti__session *s);
 
 /* ---- train_step.c: a step, of which the caller sets `number` and `batches` ---- */
 
