@@ -269,6 +269,15 @@ void tutti_group_free(tutti_group *group)
     free(group);
 }
 
+tutti_status tutti__group_measure_links(tutti_group *group)
+{
+    const tutti__engine *engine = group->engine;
+
+    return engine->ops->measure
+               ? engine->ops->measure(group->engine, tutti__now_ms() + group->comm.timeout_ms)
+               : TUTTI_OK;
+}
+
 struct tutti__tuner *tutti__group_tuner(const tutti_group *group)
 {
     return group->engine->ops->tuner ? group->engine->ops->tuner(group->engine) : NULL;

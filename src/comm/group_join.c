@@ -170,8 +170,9 @@ static tutti_status open_all(tutti_group *group, double deadline)
     tutti__queue_set_engine(group->queue, group->engine);
     group->flight.engine = group->engine;
     tutti__engine_observe(group->engine);
-    return group->engine->ops->measure ? group->engine->ops->measure(group->engine, deadline)
-                                       : TUTTI_OK;
+    return group->engine->ops->measure && group->comm.size > TUTTI__TUNER_DIRECT
+               ? group->engine->ops->measure(group->engine, deadline)
+               : TUTTI_OK;
 }
 
 /* ---- Finding the others ------------------------------------------------------------------------------------ */

@@ -149,6 +149,20 @@ static bool is_none(const simulation *s, const tutti__coll_action *a)
            (op == TUTTI__OP_ALL_REDUCE || op == TUTTI__OP_REDUCE || op == TUTTI__OP_BROADCAST);
 }
 
+/* As ranks do: all of the round's messages begin before the first copy or sum. */
+static tutti_status move(simulation *s, int rank)
+{
+    for (size_t i = 0; i < s->actions.n; i++) {
+        const tutti__coll_action *a = &s->actions.actions[i];
+
+        if (a->kind == TUTTI__COLL_SEND)
+            TUTTI_TRY(send(s, rank, a));
+        else if (a->kind == TUTTI__COLL_RECV)
+            TUTTI_TRY(receive(s, rank, a));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
 {
     const tutti__sim_links *l = s->ask->links;
@@ -156,10 +170,6 @@ static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
     const bool adds = a->kind == TUTTI__COLL_REDUCE || a->kind == TUTTI__COLL_REDUCE_LEFT;
     const double bytes = (double)(a->count * s->element);
 
-    if (a->kind == TUTTI__COLL_SEND)
-        return send(s, rank, a);
-    if (a->kind == TUTTI__COLL_RECV)
-        return receive(s, rank, a);
     if (!is_none(s, a))
         me->core_us =
             fmax(me->core_us, s->now) +
@@ -195,8 +205,11 @@ static tutti_status begin(simulation *s, int rank)
         if (s->actions.n > s->actions.capacity)
             return tutti__fail(TUTTI_ERR_INTERNAL, "%s, rank %d, round %zu: too many actions",
                                s->ask->algorithm->name, rank, me->round);
+        TUTTI_TRY(move(s, rank));
         for (size_t i = 0; i < s->actions.n; i++)
-            TUTTI_TRY(act(s, rank, &s->actions.actions[i]));
+            if (s->actions.actions[i].kind != TUTTI__COLL_SEND &&
+                s->actions.actions[i].kind != TUTTI__COLL_RECV)
+                TUTTI_TRY(act(s, rank, &s->actions.actions[i]));
         me->round++;
     } while (s->actions.n == 0);
     return go_on(s, rank);

@@ -79,6 +79,15 @@ static tutti_status set_level(tutti__sim_links *links, const char *file, const c
     const char *key;
     json_t *value;
 
+    char text[256];
+    int i = 0;
+
+    while (i < TUTTI__LEVELS && strcmp(tutti__level_names[i], name) != 0)
+        i++;
+    if (i == TUTTI__LEVELS)
+        return tutti__fail(
+            TUTTI_ERR_ARG, "%s: there is no \"%.60s\"; expected %s", file, name,
+            tutti__choice_text(name, tutti__level_names, TUTTI__LEVELS, text, sizeof text));
     if (!json_is_object(level))
         return tutti__fail(TUTTI_ERR_ARG, "%s: \"%.60s\" is not an object of numbers", file, name);
     json_object_foreach(level, key, value)

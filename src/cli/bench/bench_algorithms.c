@@ -121,6 +121,7 @@ tutti_status tutti__bench_algorithms(tutti__bench_table *table, int64_t *wrong_p
             "%s: this group, by %s, has no choice of algorithms: that is for TCP and "
             "several hosts (TUTTI_TRANSPORT=tcp)",
             explains ? "--explain" : "--algorithms", tutti_group_transport_name(table->group));
+    TUTTI_TRY(tutti__group_measure_links(table->group));
     return tutti__bench_sizes(table, explains ? explain : compare_all, table, wrong_p);
 }
 
@@ -210,6 +211,21 @@ static tutti_status tune_all(tuning *t, int64_t *wrong_p)
     return TUTTI_OK;
 }
 
+/* Before it measures: whether there is anything to measure, and where to write it. */
+static tutti_status open_tuning(const tuning *t)
+{
+    tutti_group *group = t->table->group;
+
+    if (!tutti__group_tuner(group))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--tune: this group, by %s, has no choice of algorithms: that is for "
+                           "TCP and several hosts (TUTTI_TRANSPORT=tcp)",
+                           tutti_group_transport_name(group));
+    TUTTI_TRY(tutti__group_agree(
+        group, t->text ? tutti__output_try(t->table->bench->tune) : TUTTI_OK));
+    return tutti__group_measure_links(group);
+}
+
 tutti_status tutti__bench_tune(tutti__bench_table *table, int64_t *wrong_p)
 {
     const tutti__bench *b = table->bench;
@@ -223,13 +239,9 @@ tutti_status tutti__bench_tune(tutti__bench_table *table, int64_t *wrong_p)
     *t = (tuning){.table = table};
     if (tutti_group_rank(table->group) == 0)
         t->text = open_memstream(&text, &bytes);
-    status =
-        tutti__group_tuner(table->group)
-            ? tune_all(t, wrong_p)
-            : tutti__fail(TUTTI_ERR_ARG,
-                          "--tune: this group, by %s, has no choice of algorithms: that is for "
-                          "TCP and several hosts (TUTTI_TRANSPORT=tcp)",
-                          tutti_group_transport_name(table->group));
+    status = open_tuning(t);
+    if (status == TUTTI_OK)
+        status = tune_all(t, wrong_p);
     if (t->text)
         fclose(t->text);
     if (status == TUTTI_OK && text && *wrong_p == 0)

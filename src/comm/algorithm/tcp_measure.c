@@ -113,7 +113,7 @@ tutti_status tutti__tcp_measure(tutti__tcp *tcp, tutti__tuner *tuner, double dea
     uint64_t values[VALUES];
     tutti_status status;
 
-    if (comm->size <= TUTTI__TUNER_DIRECT || tuner->has_links)
+    if (tuner->has_links)
         return TUTTI_OK;
     m.memory = calloc(2, LARGE_BYTES);
     if (!m.memory)

@@ -144,6 +144,7 @@ static tutti_status read_text(char **text_p)
     const char *path = tutti__env_text(TUTTI__ENV_TUNER_FILE);
     FILE *file;
     size_t n;
+    int problem;
 
     *text_p = NULL;
     if (!*path)
@@ -152,16 +153,20 @@ static tutti_status read_text(char **text_p)
     if (!file)
         return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TUNER_FILE: %s: %s", path, strerror(errno));
     *text_p = malloc(FILE_BYTES + 1);
+    errno = 0;
     n = *text_p ? fread(*text_p, 1, FILE_BYTES, file) : 0;
+    problem = ferror(file) ? errno : 0; /* EISDIR, for one */
     if (*text_p)
         (*text_p)[n] = '\0';
     fclose(file);
     if (!*text_p)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
-    if (n < FILE_BYTES && strlen(*text_p) == n)
+    if (!problem && n < FILE_BYTES && strlen(*text_p) == n)
         return TUTTI_OK;
     free(*text_p);
     *text_p = NULL;
+    if (problem)
+        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TUNER_FILE: %s: %s", path, strerror(problem));
     return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TUNER_FILE: %s is no text of less than %d bytes", path,
                        FILE_BYTES);
 }
