@@ -259,6 +259,7 @@ void tutti_group_free(tutti_group *group)
     tutti__flight_destroy(&group->flight);
     free(group->global_ranks);
     free(group->host_ids);
+    free(group->switches);
     while (group->made) {
         tutti__made *made = group->made;
 

@@ -39,6 +39,7 @@ struct tutti_group {
     int *global_ranks;
     tutti__bootstrap boot;
     uint64_t *host_ids; /* by rank: equal for ranks of one host. NULL in a group of one */
+    tutti__switches *switches; /* by rank; likewise */
     tutti__transport_plan plan;
     tutti_device device;
     tutti_backend backend; /* as in tutti__group_member */

@@ -424,7 +424,7 @@ static void finish(simulation *s)
             tutti__sim_data_check(s->data, r, &result->checked, &result->wrong);
     }
     result->lost = s->network.n_lost;
-    tutti__network_use(&s->network, result->use);
+    tutti__network_use(&s->network, result->us, result->use);
 }
 
 static tutti_status prepare(simulation *s)

@@ -37,7 +37,8 @@ extern const char *const tutti__level_names[TUTTI__LEVELS];
 
 /* Those that are assumed without a file: `tutti simulate --help` states them. */
 void tutti__sim_links_default(tutti__sim_links *links);
-/* Replaces what the file, a JSON object, gives. Errors: ARG for an unknown key, or a value out of its range; IO, NOT_FOUND. */
+/* Replaces what the file gives: a JSON object, or the lines of tutti bench --tune. Errors: ARG for an unknown key, or a value out of its
+ * range; IO, NOT_FOUND. */
 tutti_status tutti__sim_links_read(tutti__sim_links *links, const char *path);
 
 /* Ranks on hosts, equally many on each but for the last, which may have fewer. */

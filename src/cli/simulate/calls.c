@@ -18,6 +18,7 @@ enum {
 typedef struct row {
     const tutti__simulate_calls *ask;
     tutti__sim_call call;
+    tutti__shape shape;
     tutti__sim_bound bound;
     tutti__sim_result result;
     uint64_t bytes; /* of the larger buffer */
@@ -37,38 +38,21 @@ static const char *data_of(const row *r)
 
 /* ---- What is simulated --------------------------------------------------------------------------------------------------- */
 
-/* The levels that there are between these ranks, nearest first. Returns how many. */
-static int levels_of(const tutti__machines *m, tutti__level levels[TUTTI__LEVELS])
-{
-    int n = 0;
-
-    if (m->per_host > 1)
-        levels[n++] = TUTTI__LEVEL_CORE;
-    if (m->hosts > 1 && m->per_switch > 1)
-        levels[n++] = TUTTI__LEVEL_HOST;
-    if (m->switches > 1)
-        levels[n++] = TUTTI__LEVEL_SWITCH;
-    return n;
-}
-
 /* The costs as the algorithms' own estimate takes them: of a host's link, each of its ranks has a share. */
 static tutti__coll_links coll_links(const tutti__sim_links *l, const tutti__machines *m)
 {
     const tutti__level_costs *host = &l->level[TUTTI__LEVEL_HOST];
     tutti__coll_links to = {.reduce_ps = (uint64_t)(1000 / l->reduce_gbps)};
-    tutti__level levels[TUTTI__LEVELS];
-    const int n = levels_of(m, levels);
 
-    for (int i = 0; i < n; i++) {
-        const tutti__level_costs *c = &l->level[levels[i]];
-        const bool far = levels[i] == TUTTI__LEVEL_SWITCH;
+    for (int i = 0; i < TUTTI__LEVELS; i++) {
+        const tutti__level_costs *c = &l->level[i];
+        const bool far = i == TUTTI__LEVEL_SWITCH;
 
         to.level[i] = (tutti__coll_link){
             .latency_ns = (uint64_t)(1000 * (c->latency_us + (far ? host->latency_us : 0))),
             .message_ns = (uint64_t)(1000 * c->message_us),
-            .byte_ps =
-                (uint64_t)(levels[i] == TUTTI__LEVEL_CORE ? 1000 / c->gbps
-                                                          : 1000 * m->per_host / host->gbps)};
+            .byte_ps = (uint64_t)(i == TUTTI__LEVEL_CORE ? 1000 / c->gbps
+                                                         : 1000 * m->per_host / host->gbps)};
     }
     return to;
 }
@@ -88,6 +72,8 @@ static tutti_status choose(const tutti__simulate_calls *ask, row *r)
     TUTTI_TRY(tutti__tuner_open(&tuner, (size_t)ask->chunk));
     tuner.has_links = true;
     tuner.links = coll_links(&ask->links, &r->call.machines);
+    tuner.given = false;
+    tuner.shapes[0] = r->shape;
     r->call.algorithm = tutti__tuner_choose(&tuner, &r->call.call);
     tutti__tuner_close(&tuner);
     return TUTTI_OK;
@@ -102,8 +88,6 @@ static void lay_out(const tutti__simulate_calls *ask, int ranks, int64_t bytes, 
                  pieces = t->scatters || t->gathers ? (size_t)ranks : 1;
     tutti__coll *c = &r->call.call;
     tutti__machines *m = &r->call.machines;
-    tutti__level levels[TUTTI__LEVELS];
-    int n;
 
     *m = tutti__machines_of(&ask->links, ranks, hosts);
     *c = (tutti__coll){.op = ask->op,
@@ -121,9 +105,12 @@ static void lay_out(const tutti__simulate_calls *ask, int ranks, int64_t bytes, 
         c->count = 1;
         r->bytes = 0;
     }
-    n = levels_of(m, levels);
-    for (int i = 0; i + 1 < n; i++)
-        c->block[i] = m->per_host * (levels[i] == TUTTI__LEVEL_HOST ? m->per_switch : 1);
+    r->shape = (tutti__shape){.size = ranks, .share = m->per_host};
+    if (m->hosts > 1)
+        r->shape.block[r->shape.farthest++] = m->per_host;
+    if (m->switches > 1)
+        r->shape.block[r->shape.farthest++] = m->per_host * m->per_switch;
+    memcpy(c->block, r->shape.block, sizeof c->block);
 }
 
 static tutti_status choose_data(row *r)

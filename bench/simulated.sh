@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# simulated.sh -- all_reduce between hosts with shaped links, beside what `tutti simulate` says of the links that were measured there.
+# SPDX-License-Identifier: MIT
+# Usage, as root: [RANKS="2 4 8"] [SIZES=4K,1M] [RATE=100mbit] [DELAY_US=2000] [ITERATIONS=5] [ALGORITHMS=REGEX] bench/simulated.sh
+# Each rank is in a network namespace of its own; all links have that rate in both directions, and that delay from end to end, if the
+# kernel has netem. Where cores are fewer than ranks it is a comparison of links only if these are slow.
+export TUTTI=${TUTTI:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/tutti}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ranks=${RANKS:-2 4 8 16 32 64} sizes=${SIZES:-4K,1M,25M} rate=${RATE:-100mbit} delay=${DELAY_US:-2000}
+names=()
+for n in $ranks; do most=$n; done
+for ((i = 0; i < most; i++)); do names+=(host$i); done
+. "$here/../tests/harness/hosts.sh"
+hosts_enter "${names[@]}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+hosts_up
+for ((i = 0; i < most; i++)); do
+    if on_host $i tc qdisc add dev eth0 root netem rate "$rate" delay "${delay}us" limit 100000 2>/dev/null; then
+        tc qdisc add dev port$i root netem rate "$rate" limit 100000
+    else # a kernel without sch_netem delays nothing
+        delay=0
+        { on_host $i tc qdisc add dev eth0 root tbf rate "$rate" burst 3kb latency 2s &&
+            tc qdisc add dev port$i root tbf rate "$rate" burst 3kb latency 2s; } || skip_test "neither netem nor tbf here"
+    fi
+done
+(umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
+export TUTTI_SECRET_FILE=$work/secret TUTTI_HEARTBEAT_S=${TUTTI_HEARTBEAT_S:-60}
+job=0
+start() { # N PROGRAM...: a rank on each of N hosts; the first one's output is ours
+    local n=$1 i pids=()
+    shift
+    job=$((job + 1))
+    for ((i = n - 1; i >= 0; i--)); do
+        RANK=$i WORLD_SIZE=$n LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.88.0.1 MASTER_PORT=$((29500 + job)) \
+            nsenter --target "${host_pids[i]}" --net --uts "$@" >"$work/out.$i" 2>&1 &
+        pids+=($!)
+    done
+    wait "${pids[@]}" && return
+    cat "$work"/out.*
+    exit 1
+}
+grep -m 1 'model name' /proc/cpuinfo
+echo "rate $rate, delay $delay us, $(nproc) cores, load $(cut -d ' ' -f 1-3 /proc/loadavg)"
+printf '%5s %9s %-20s %12s %12s %6s\n' ranks bytes algorithm "real us" "simulated" ratio
+for n in $ranks; do
+    start "$n" "$TUTTI" bench barrier --tune "$work/links" --iterations 1
+    start "$n" "$TUTTI" bench all_reduce --algorithms --sizes "$sizes" --iterations "${ITERATIONS:-3}" --warmup 1
+    awk '!/^#/ && NF >= 12 { print $1, $12, $6 }' "$work/out.0" | sort >"$work/real"
+    "$TUTTI" simulate --ranks "$n" --ranks-per-host 1 --size "$sizes" --algorithm all --links "$work/links" --data none |
+        awk '$1 == "all_reduce" { print $5, $2, $6 }' | sort >"$work/simulated"
+    grep '^links 1' "$work/links" | sed "s/^/# $n ranks: /"
+    awk -v n="$n" -v only="${ALGORITHMS:-.}" 'NR == FNR { real[$1 " " $2] = $3; next }
+        ($1 " " $2) in real && $2 ~ only { printf "%5d %9d %-20s %12.1f %12.1f %6.2f\n", n, $1, $2, real[$1 " " $2], $3, $3 / real[$1 " " $2] }' \
+        "$work/real" "$work/simulated" | sort -k 2n,2
+done
