@@ -552,9 +552,11 @@ static void test_every_algorithm(void **state)
             int size = SIZES[s], roots = t->from_root || t->to_root ? size : 1;
 
             for (int root = 0; root<roots; root += size> 9 ? size / 3 : 1)
-                check_counts(
-                    algorithm, size, root,
-                    (int[2]){size == 2 ? 0 : size % 3 == 0 ? size / 3 : size % 2 == 0 ? 2 : 0});
+                check_counts(algorithm, size, root,
+                             (int[2]){size == 2       ? 0
+                                      : size % 3 == 0 ? size / 3
+                                      : size % 2 == 0 ? 2
+                                                      : 0});
         }
     }
 }
@@ -564,7 +566,8 @@ static void test_levels(void **state)
 {
     static const struct {
         int size, block[2];
-    } LAYOUTS[] = {{16, {2, 8}}, {16, {1, 4}}, {32, {4, 8}}, {64, {2, 16}}, {24, {2, 8}}, {36, {3, 12}}};
+    } LAYOUTS[] = {{16, {2, 8}},  {16, {1, 4}}, {32, {4, 8}},
+                   {64, {2, 16}}, {24, {2, 8}}, {36, {3, 12}}};
 
     (void)state;
     for (size_t a = 0; a < tutti__coll_n_algorithms; a++)

@@ -53,16 +53,20 @@ static void test_bad_files(void **state)
 {
     (void)state;
     refused(TREE, "node09", "tree.conf", "node09, is below no switch");
-    refused("SwitchName=a Nodes=n1\nSwitchNam=b Nodes=n2\n", "n1", "tree.conf:2", "did you mean SwitchName");
+    refused("SwitchName=a Nodes=n1\nSwitchNam=b Nodes=n2\n", "n1", "tree.conf:2",
+            "did you mean SwitchName");
     refused("Nodes=n1\n", "n1", "tree.conf:1", "without SwitchName");
     refused("\nSwitchName=a\n", "n1", "tree.conf:2", "neither Nodes nor Switches");
     refused("SwitchName=a Nodes=n1 Switches=b\n", "n1", "tree.conf:1", "both Nodes and Switches");
     refused("SwitchName=a Nodes=n[1-\n", "n1", "tree.conf:1", "no list of names");
     refused("SwitchName=a Nodes\n", "n1", "tree.conf:1", "expected KEY=VALUE");
     refused("SwitchName=a Nodes=n1 Nodes=n2\n", "n1", "tree.conf:1", "stands twice");
-    refused("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "n1", "tree.conf:2", "in line 1 already");
-    refused("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]\n", "n1", "tree.conf:2", "below a in line 1");
-    refused("SwitchName=a Nodes=n1\nSwitchName=b Switches=c\n", "n1", "tree.conf:2", "no line SwitchName=c");
+    refused("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "n1", "tree.conf:2",
+            "in line 1 already");
+    refused("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n[1-2]\n", "n1", "tree.conf:2",
+            "below a in line 1");
+    refused("SwitchName=a Nodes=n1\nSwitchName=b Switches=c\n", "n1", "tree.conf:2",
+            "no line SwitchName=c");
     refused("SwitchName=a Nodes=n1\nSwitchName=b Switches=a,c\nSwitchName=c Switches=b\n", "n1",
             "tree.conf:", "above itself");
     refused("BlockName=a Nodes=n1\n", "n1", "tree.conf:1", "topology/block");
@@ -74,7 +78,8 @@ static void test_address(void **state)
 
     (void)state;
     assert_int_equal(
-        tutti__topology_of_address("s0.s4.s[8-9].linux1", "switch.switch.switch.node", &s), TUTTI_OK);
+        tutti__topology_of_address("s0.s4.s[8-9].linux1", "switch.switch.switch.node", &s),
+        TUTTI_OK);
     assert_true(s.id[0] == id("s[8-9]") && s.id[1] == id("s4") && s.id[2] == id("s0"));
     assert_int_equal(tutti__topology_of_address("linux1", "node", &s), TUTTI_ERR_ARG);
     assert_int_equal(tutti__topology_of_address("linux1", "switch.node", &s), TUTTI_ERR_ARG);
@@ -104,7 +109,8 @@ static void test_shapes(void **state)
 
     (void)state;
     assert_true(shape("aA aA bA bA cB cB dB dB", &s, why, sizeof why));
-    assert_true(s.block[0] == 2 && s.block[1] == 4 && s.block[2] == 0 && s.farthest == 2 && s.share == 2);
+    assert_true(s.block[0] == 2 && s.block[1] == 4 && s.block[2] == 0 && s.farthest == 2 &&
+                s.share == 2);
     assert_true(shape("aA bA cB dB", &s, why, sizeof why));
     assert_true(s.block[0] == 1 && s.block[1] == 2 && s.farthest == 2);
     assert_true(shape("aA aA aA", &s, why, sizeof why));
@@ -126,7 +132,8 @@ static void test_order_of_hosts(void **state)
     int order[4];
 
     (void)state;
-    assert_int_equal(tutti__order_hosts(&(tutti__places){hosts, switches}, first, 4, order), TUTTI_OK);
+    assert_int_equal(tutti__order_hosts(&(tutti__places){hosts, switches}, first, 4, order),
+                     TUTTI_OK);
     assert_memory_equal(order, expected, sizeof order);
     assert_int_equal(tutti__order_hosts(&(tutti__places){hosts, NULL}, first, 4, order), TUTTI_OK);
     assert_memory_equal(order, first, sizeof order);
@@ -134,9 +141,10 @@ static void test_order_of_hosts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_file), cmocka_unit_test(test_bad_files),
-                                       cmocka_unit_test(test_address), cmocka_unit_test(test_shapes),
-                                       cmocka_unit_test(test_order_of_hosts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_file), cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_address), cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_order_of_hosts)};
 
     return cmocka_run_group_tests_name("comm/topology", tests, NULL, NULL);
 }

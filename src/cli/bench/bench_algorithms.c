@@ -105,8 +105,7 @@ static tutti_status explain(tutti__bench_stand *stand, int64_t bytes, int64_t *w
         if (tutti__coll_fits(tutti__coll_algorithms[i], &call))
             fprintf(table->out, "%s%s %.0f us", n++ == 0 ? "; estimates: " : ", ",
                     tutti__coll_algorithms[i]->name,
-                    (double)tutti__tuner_estimate(tuner, tutti__coll_algorithms[i], &call) *
-                        1e-3);
+                    (double)tutti__tuner_estimate(tuner, tutti__coll_algorithms[i], &call) * 1e-3);
     fputc('\n', table->out);
     return TUTTI_OK;
 }
@@ -232,8 +231,8 @@ static tutti_status open_tuning(const tuning *t)
                            "--tune: this group, by %s, has no choice of algorithms: that is for "
                            "TCP and several hosts (TUTTI_TRANSPORT=tcp)",
                            tutti_group_transport_name(group));
-    TUTTI_TRY(tutti__group_agree(
-        group, t->text ? tutti__output_try(t->table->bench->tune) : TUTTI_OK));
+    TUTTI_TRY(
+        tutti__group_agree(group, t->text ? tutti__output_try(t->table->bench->tune) : TUTTI_OK));
     return tutti__group_measure_links(group);
 }
 

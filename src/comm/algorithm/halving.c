@@ -81,11 +81,11 @@ static void copy(const tutti__coll *call, tutti__coll_round *out)
     const size_t n = moves_pieces(call) ? (size_t)call->size : 1;
 
     for (size_t i = 0; i < n; i++)
-        tutti__coll_local(out, TUTTI__COLL_COPY,
-                          tutti__coll_work(tutti__halving_parts(call, (int)i, 1).at * (n > 1)),
-                          tutti__coll_src(n > 1 ? (size_t)tutti__pairs_rank(call, (int)i) * call->count
-                                                : 0),
-                          n > 1 ? call->count : tutti__halving_elements(call));
+        tutti__coll_local(
+            out, TUTTI__COLL_COPY,
+            tutti__coll_work(tutti__halving_parts(call, (int)i, 1).at * (n > 1)),
+            tutti__coll_src(n > 1 ? (size_t)tutti__pairs_rank(call, (int)i) * call->count : 0),
+            n > 1 ? call->count : tutti__halving_elements(call));
 }
 
 static void pair_up(const tutti__coll *call, int rank, bool adds, tutti__coll_round *out)

@@ -14,9 +14,10 @@ typedef struct tutti__places {
 /* Calls among so many ranks. Levels: 0: a host, 1: its switch, 2: the switch above, ... */
 typedef struct tutti__shape {
     int size;
-    int block[TUTTI__COLL_LEVELS]; /* all 0 if ranks do not follow each other block by block, equally many in each */
-    int farthest;                  /* the level of those that are farthest from each other */
-    int share;                     /* ranks of a host that use its link at the same time */
+    int block
+        [TUTTI__COLL_LEVELS]; /* all 0 if ranks do not follow each other block by block, equally many in each */
+    int farthest;             /* the level of those that are farthest from each other */
+    int share;                /* ranks of a host that use its link at the same time */
 } tutti__shape;
 
 /* Of n ranks, in this order. False if their places have blocks, but they do not follow them: why. */

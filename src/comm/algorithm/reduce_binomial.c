@@ -80,7 +80,8 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     else if (!gives && round % 2 == 1)
         tutti__coll_recv(out, peer, tutti__coll_work(count), count);
     else if (!gives)
-        tutti__coll_local(out, is_left(call, rank, peer) ? TUTTI__COLL_REDUCE_LEFT : TUTTI__COLL_REDUCE,
+        tutti__coll_local(out,
+                          is_left(call, rank, peer) ? TUTTI__COLL_REDUCE_LEFT : TUTTI__COLL_REDUCE,
                           tutti__coll_work(0), tutti__coll_work(count), count);
 }
 

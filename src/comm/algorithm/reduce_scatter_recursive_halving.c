@@ -29,8 +29,8 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     if (round < halving) {
         tutti__halving_round(call, rank, round, out);
     } else if (round == halving && takes_part) {
-        tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0),
-                          tutti__coll_work(own), count);
+        tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(own),
+                          count);
         if (other >= 0)
             tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_held(0),
                               tutti__coll_work((size_t)other * count), count);

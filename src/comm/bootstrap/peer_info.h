@@ -14,7 +14,8 @@ typedef struct tutti__peer_info {
     int64_t pid;
     uint32_t tcp, sockets;            /* sockets: for data, a pair; rank 0's value is used by all */
     int32_t world_rank, heartbeat_ms; /* 0: off */
-    uint64_t choices; /* a hash of TUTTI_ALGORITHM and of the texts of TUTTI_TUNER_FILE and TUTTI_TOPOLOGY */
+    uint64_t
+        choices; /* a hash of TUTTI_ALGORITHM and of the texts of TUTTI_TUNER_FILE and TUTTI_TOPOLOGY */
     tutti__switches switches;
     tutti__address local_at, tcp_at;
     char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */

@@ -52,8 +52,8 @@ static tutti_status check_list(const topology *t, int line, const char *key, con
 /* Sets the member of "Nodes=node[01-16]"; what Slurm knows besides is ignored. */
 static tutti_status read_word(const topology *t, tutti__switch *s, char *word)
 {
-    static const char *const keys[] = {"SwitchName", "Nodes", "Switches", "LinkSpeed", "BlockName",
-                                       "BlockSizes"};
+    static const char *const keys[] = {"SwitchName", "Nodes",     "Switches",
+                                       "LinkSpeed",  "BlockName", "BlockSizes"};
     const char **members[] = {&s->name, &s->nodes, &s->below};
     char *value = strchr(word, '=');
     size_t k = 0;
@@ -68,8 +68,9 @@ static tutti_status read_word(const topology *t, tutti__switch *s, char *word)
         return complain(t, s->line, "there is no key \"%.60s\"; expected %s", word,
                         tutti__choice_text(word, keys, 4, names, sizeof names));
     if (k > 3)
-        return complain(t, s->line, "%s is of Slurm's plugin topology/block; a tree of switches is "
-                                    "expected: SwitchName=leaf Nodes=node[1-4]",
+        return complain(t, s->line,
+                        "%s is of Slurm's plugin topology/block; a tree of switches is "
+                        "expected: SwitchName=leaf Nodes=node[1-4]",
                         keys[k]);
     if (k == 3)
         return TUTTI_OK;
@@ -82,8 +83,9 @@ static tutti_status read_word(const topology *t, tutti__switch *s, char *word)
 static tutti_status check_switch(const topology *t, const tutti__switch *s)
 {
     if (!s->name)
-        return complain(t, s->line, "a line without SwitchName: expected SwitchName=NAME "
-                                    "Nodes=LIST or SwitchName=NAME Switches=LIST");
+        return complain(t, s->line,
+                        "a line without SwitchName: expected SwitchName=NAME "
+                        "Nodes=LIST or SwitchName=NAME Switches=LIST");
     if (!s->nodes == !s->below)
         return complain(t, s->line, "switch %.60s has %s: expected one of the two", s->name,
                         s->nodes ? "both Nodes and Switches" : "neither Nodes nor Switches");
@@ -152,10 +154,11 @@ static tutti_status above(const topology *t, bool host, const char *name, int *f
         if (!is_in(host ? t->list[i].nodes : t->list[i].below, name))
             continue;
         if (*found_p >= 0)
-            return complain(t, t->list[i].line, "%s %.60s is below switch %.60s here, and below %.60s in "
-                                                "line %d: expected a tree",
-                            host ? "node" : "switch", name, t->list[i].name,
-                            t->list[*found_p].name, t->list[*found_p].line);
+            return complain(t, t->list[i].line,
+                            "%s %.60s is below switch %.60s here, and below %.60s in "
+                            "line %d: expected a tree",
+                            host ? "node" : "switch", name, t->list[i].name, t->list[*found_p].name,
+                            t->list[*found_p].line);
         *found_p = i;
     }
     return TUTTI_OK;
@@ -177,8 +180,8 @@ static tutti_status check_names(const topology *t)
             while (at < t->n && strcmp(t->list[at].name, name) != 0)
                 at++;
             if (at == t->n)
-                return complain(t, t->list[i].line, "switch %.60s has no line SwitchName=%.60s", name,
-                                name);
+                return complain(t, t->list[i].line, "switch %.60s has no line SwitchName=%.60s",
+                                name, name);
         }
     }
     return TUTTI_OK;
@@ -241,10 +244,11 @@ tutti_status tutti__topology_of_address(const char *address, const char *pattern
     *switches = (tutti__switches){0};
     /* "node": Slurm's default, without switches */
     if (strcmp(pattern, "node") == 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "TUTTI_TOPOLOGY is slurm, but this cluster has no switches: "
-                           "SLURM_TOPOLOGY_ADDR_PATTERN is \"node\" (TopologyPlugin in slurm.conf); "
-                           "unset it, or name a file");
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "TUTTI_TOPOLOGY is slurm, but this cluster has no switches: "
+            "SLURM_TOPOLOGY_ADDR_PATTERN is \"node\" (TopologyPlugin in slurm.conf); "
+            "unset it, or name a file");
     for (const char *p = pattern; *p; p += strcspn(p, ".") + (p[strcspn(p, ".")] == '.'))
         n += strncmp(p, "switch", 6) == 0;
     for (int i = 0; i < n && end; i++) {
@@ -259,10 +263,11 @@ tutti_status tutti__topology_of_address(const char *address, const char *pattern
     }
     if (n > 0 && switches->id[0])
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "TUTTI_TOPOLOGY is slurm, but SLURM_TOPOLOGY_ADDR \"%.60s\" with the pattern "
-                       "\"%.60s\" names no switch",
-                       address, pattern);
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "TUTTI_TOPOLOGY is slurm, but SLURM_TOPOLOGY_ADDR \"%.60s\" with the pattern "
+        "\"%.60s\" names no switch",
+        address, pattern);
 }
 
 /* ---- The variable ---------------------------------------------------------------------------------------------------- */

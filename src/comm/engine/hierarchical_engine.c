@@ -155,8 +155,8 @@ static tutti_status order_hosts(tutti__hierarchy *h, const tutti__places *places
 {
     const size_t n = (size_t)h->n_hosts;
     int *order = tutti__alloc(3 * n * sizeof *order), *number, *n_ranks;
-    tutti_status status = order ? tutti__order_hosts(places, h->rail, h->n_hosts, order)
-                                : TUTTI_ERR_MEMORY;
+    tutti_status status =
+        order ? tutti__order_hosts(places, h->rail, h->n_hosts, order) : TUTTI_ERR_MEMORY;
 
     number = order ? order + n : NULL;
     n_ranks = order ? number + n : NULL;
@@ -287,7 +287,8 @@ tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *c
     for (int i = 0; i < h->n_hosts; i++)
         h->rail[i] = -1;
     for (int r = 0; r < comm->size; r++)
-        if (h->local_rank_of[r] == h->local_rank_of[comm->rank] && h->local_rank_of[r] < h->n_shards)
+        if (h->local_rank_of[r] == h->local_rank_of[comm->rank] &&
+            h->local_rank_of[r] < h->n_shards)
             h->rail[h->host_of[r]] = r;
     TUTTI_TRY(find_shapes(h, places));
     return make_staging(h);

@@ -80,8 +80,8 @@ tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutt
     engine->base = (tutti__engine){&TCP, comm};
     engine->tcp = tcp;
     tutti__plain_init(&engine->memory);
-    TUTTI_TRY(tutti__tuner_open(&engine->tuner,
-                                tutti__comm_chunk_bytes(comm, TUTTI__TUNER_CHUNK_BYTES)));
+    TUTTI_TRY(
+        tutti__tuner_open(&engine->tuner, tutti__comm_chunk_bytes(comm, TUTTI__TUNER_CHUNK_BYTES)));
     tutti__tuner_set_shape(&engine->tuner, 0, comm, places, tcp->everyone, comm->size);
     return TUTTI_OK;
 }
