@@ -167,13 +167,10 @@ static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
 {
     const tutti__sim_links *l = s->ask->links;
     simulated_rank *me = &s->ranks[rank];
-    const bool adds = a->kind == TUTTI__COLL_REDUCE || a->kind == TUTTI__COLL_REDUCE_LEFT;
     const double bytes = (double)(a->count * s->element);
 
     if (!is_none(s, a))
-        me->core_us =
-            fmax(me->core_us, s->now) +
-            me->slow * bytes * 1e-3 / (adds ? l->reduce_gbps : l->level[TUTTI__LEVEL_CORE].gbps);
+        me->core_us = fmax(me->core_us, s->now) + me->slow * bytes * 1e-3 / l->reduce_gbps;
     return tutti__sim_data_local(s->data, rank, a);
 }
 

@@ -25,8 +25,9 @@ typedef struct tutti__level_costs {
 
 typedef struct tutti__sim_links {
     tutti__level_costs level[TUTTI__LEVELS];
-    double memory_gbps;      /* of all cores of a host together */
-    double reduce_gbps;      /* of a core: bytes of each source that it combines with another */
+    double memory_gbps; /* of all cores of a host together */
+    double
+        reduce_gbps; /* of a core: bytes that it copies, or of each source that it combines with another */
     double retransmit_us;    /* until a lost message is sent again */
     double heartbeat_us;     /* after which a silent host is considered lost */
     double hosts_per_switch; /* a whole number */

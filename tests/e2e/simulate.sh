@@ -104,7 +104,7 @@ refused 'there is no "host.latency"; expected .*did you mean host.latency_us' --
 echo '{"host": {"gbps": -1}}' >bad.json
 refused 'host.gbps is not a number from' --ranks 4 --links bad.json
 echo '{"hosts": {}}' >bad.json
-refused 'there is no "hosts"; expected core, host, switch; did you mean host' --ranks 4 --links bad.json
+refused 'there is no "hosts"; expected core, host or switch .did you mean host' --ranks 4 --links bad.json
 echo 'broadcast 3 100 tree' >lines
 refused 'lines has no line "links' --ranks 4 --links lines
 echo '[' >bad.json
