@@ -66,7 +66,7 @@ TUTTI_TRANSPORT=tcp run 0 "$TUTTI" bench -n 3 --tune "$work/tuner" --sizes 8,12K
 equal "what sums" "$(awk '/^(all_)?reduce/ { print $4 }' "$work/tuner" | sort -u)" direct
 equal "operations" "$(grep -cE '^(all_reduce|reduce|reduce_scatter|broadcast|scatter|gather|all_gather|all_to_all|barrier) 3 ' "$work/tuner")" \
     "$(grep -vcE '^(#|links )' "$work/tuner")"
-equal "links" "$(grep -cE '^links 0 [1-9][0-9]* [0-9]+ [0-9]+ [0-9]+$' "$work/tuner")" 1
+equal "links" "$(grep -cE '^links 0( [0-9]+){4}$' "$work/tuner")" 1
 run 0 "$TUTTI" simulate --ranks 4 --size 4K --links "$work/tuner"
 out_has '^result: status=ok'
 TUTTI_TRANSPORT=tcp run 1 "$TUTTI" bench all_reduce -n 2 --tune "$work/none/tuner" --sizes 8

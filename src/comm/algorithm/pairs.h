@@ -36,7 +36,7 @@ static inline bool tutti__pairs_go_by_blocks(const tutti__coll *call)
     while (i < TUTTI__COLL_LEVELS && call->block[i] > 0 && call->block[i] < call->size &&
            (call->block[i] & (call->block[i] - 1)) == 0)
         i++;
-    return i > 0 && (i == TUTTI__COLL_LEVELS || call->block[i] == 0);
+    return i > 0 && call->block[i - 1] > 1 && (i == TUTTI__COLL_LEVELS || call->block[i] == 0);
 }
 /* The bits of each level's places, which in numbers stand in the opposite order of levels. */
 static inline int tutti__pairs_turn(const tutti__coll *call, int from, bool to_number)
