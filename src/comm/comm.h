@@ -94,6 +94,8 @@ int tutti__group_timeout_ms(const tutti_group *group);
 
 /* How the group chooses algorithms (comm/algorithm/tuner.h): over TCP and between hosts. NULL: it has no choice. */
 struct tutti__tuner *tutti__group_tuner(const tutti_group *group);
+/* Measures what links cost, if it has not been measured when the group was made, nor given in a file. Collective. */
+tutti_status tutti__group_measure_links(tutti_group *group);
 
 /* ---- Groups for planning ------------------------------------------------------------------------------- */
 

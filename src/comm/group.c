@@ -259,6 +259,7 @@ void tutti_group_free(tutti_group *group)
     tutti__flight_destroy(&group->flight);
     free(group->global_ranks);
     free(group->host_ids);
+    free(group->switches);
     while (group->made) {
         tutti__made *made = group->made;
 
@@ -267,6 +268,15 @@ void tutti_group_free(tutti_group *group)
     }
     tutti__comm_destroy(&group->comm);
     free(group);
+}
+
+tutti_status tutti__group_measure_links(tutti_group *group)
+{
+    const tutti__engine *engine = group->engine;
+
+    return engine->ops->measure
+               ? engine->ops->measure(group->engine, tutti__now_ms() + group->comm.timeout_ms)
+               : TUTTI_OK;
 }
 
 struct tutti__tuner *tutti__group_tuner(const tutti_group *group)

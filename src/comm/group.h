@@ -39,7 +39,8 @@ struct tutti_group {
     /* Of a split: each rank's number in the first group of the family; else NULL. */
     int *global_ranks;
     tutti__bootstrap boot;
-    uint64_t *host_ids; /* by rank: equal for ranks of one host. NULL in a group of one */
+    uint64_t *host_ids;        /* by rank: equal for ranks of one host. NULL in a group of one */
+    tutti__switches *switches; /* by rank; likewise */
     tutti__transport_plan plan;
     tutti_device device;
     tutti_backend backend; /* as in tutti__group_member */

@@ -123,6 +123,7 @@ static tutti__comm *host_new(tutti__comm *comm, const uint64_t *host_ids)
 /* Shared memory within hosts, sockets between them. */
 static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, double deadline)
 {
+    const tutti__places places = {group->host_ids, group->switches};
     tutti__comm *host = host_new(&group->comm, group->host_ids);
     tutti__shm *shm = NULL;
     tutti_status status = TUTTI_ERR_MEMORY;
@@ -130,8 +131,7 @@ static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, double deadl
     if (host)
         status = open_memory(group, host, &shm, deadline);
     if (status == TUTTI_OK) {
-        status = tutti__engine_hierarchical(&group->engine, &group->comm, tcp, host, shm,
-                                            group->host_ids);
+        status = tutti__engine_hierarchical(&group->engine, &group->comm, tcp, host, shm, &places);
     } else {
         tutti__tcp_abandon(tcp);
         if (host)
@@ -144,6 +144,7 @@ static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, double deadl
 static tutti_status open_engine(tutti_group *group, double deadline)
 {
     const tutti__transport_plan *p = &group->plan;
+    const tutti__places places = {group->host_ids, group->switches};
     tutti__tcp *tcp;
 
     if (group->boot.mpi) /* it was asked for first */
@@ -152,7 +153,7 @@ static tutti_status open_engine(tutti_group *group, double deadline)
         return open_shared_memory(group, deadline);
     TUTTI_TRY(tutti__tcp_open(&tcp, &group->comm, group->control, p->n_connections - 1));
     return p->hosts ? open_hosts(group, tcp, deadline)
-                    : tutti__engine_tcp(&group->engine, &group->comm, tcp);
+                    : tutti__engine_tcp(&group->engine, &group->comm, tcp, &places);
 }
 
 static tutti_status open_all(tutti_group *group, double deadline)
@@ -166,8 +167,9 @@ static tutti_status open_all(tutti_group *group, double deadline)
     tutti__queue_set_engine(group->queue, group->engine);
     group->flight.engine = group->engine;
     tutti__engine_observe(group->engine);
-    return group->engine->ops->measure ? group->engine->ops->measure(group->engine, deadline)
-                                       : TUTTI_OK;
+    return group->engine->ops->measure && group->comm.size > TUTTI__TUNER_DIRECT
+               ? group->engine->ops->measure(group->engine, deadline)
+               : TUTTI_OK;
 }
 
 /* ---- Finding the others ------------------------------------------------------------------------------------ */
@@ -303,17 +305,26 @@ static tutti_status open_listeners(search *s)
     return tutti__peer_info_fill(boot, &s->mine);
 }
 
+static tutti_status make_places(tutti_group *group)
+{
+    const size_t n = (size_t)group->comm.size;
+
+    group->host_ids = tutti__alloc(n * sizeof *group->host_ids);
+    group->switches = tutti__alloc(n * sizeof *group->switches);
+    return group->host_ids && group->switches ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
 /* All are known: chooses the transport. */
 static tutti_status choose(search *s)
 {
     tutti_group *group = s->group;
     const size_t n = (size_t)group->comm.size;
 
-    group->host_ids = tutti__alloc(n * sizeof *group->host_ids);
-    if (!group->host_ids)
-        return TUTTI_ERR_MEMORY;
-    for (size_t r = 0; r < n; r++)
+    TUTTI_TRY(make_places(group));
+    for (size_t r = 0; r < n; r++) {
         group->host_ids[r] = s->infos[r].host_id;
+        group->switches[r] = s->infos[r].switches;
+    }
     group->plan = tutti__choose(&group->boot, s->infos, group->host_ids);
     tutti__peer_info_note(&group->boot, s->infos);
     if (s->know_all && !group->boot.tcp)
@@ -458,9 +469,7 @@ static tutti_status note_members(tutti_group *group, const tutti__group_member *
     const tutti_group *parent = member->parent;
     tutti__comm *comm = &group->comm;
 
-    group->host_ids = tutti__alloc((size_t)comm->size * sizeof *group->host_ids);
-    if (!group->host_ids)
-        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(make_places(group));
     comm->id = member->id;
     for (int r = 0; r < comm->size; r++) {
         const tutti__peer *peer = &parent->comm.peers[member->ranks[r]];
@@ -469,6 +478,7 @@ static tutti_status note_members(tutti_group *group, const tutti__group_member *
         comm->peers[r].pid = peer->pid;
         comm->peers[r].world_rank = peer->world_rank;
         group->host_ids[r] = parent->host_ids[member->ranks[r]];
+        group->switches[r] = parent->switches[member->ranks[r]];
         if (group->host_ids[r] != parent->host_ids[parent->comm.rank])
             continue;
         comm->local_rank += r < comm->rank;
@@ -560,8 +570,11 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
     tutti__bootstrap *boot = &group->boot;
     char key[256];
     int64_t times;
+    uint64_t topology;
 
     TUTTI_TRY(tutti__tuner_digest(&group->comm.choices));
+    TUTTI_TRY(tutti__topology_digest(&topology));
+    group->comm.choices ^= topology;
     if (store)
         TUTTI_TRY(keep_store(group, store));
     if (member->parent) {

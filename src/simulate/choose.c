@@ -3,49 +3,43 @@
 
 #include "comm/algorithm/tuner.h"
 
-/* The levels that there are between these ranks, nearest first. Returns how many. */
-static int levels_of(const tutti__machines *m, tutti__level levels[TUTTI__LEVELS])
-{
-    int n = 0;
-
-    if (m->per_host > 1)
-        levels[n++] = TUTTI__LEVEL_CORE;
-    if (m->hosts > 1 && m->per_switch > 1)
-        levels[n++] = TUTTI__LEVEL_HOST;
-    if (m->switches > 1)
-        levels[n++] = TUTTI__LEVEL_SWITCH;
-    return n;
-}
+#include <string.h>
 
 /* The costs as the algorithms' own estimate takes them: of a host's link, each of its ranks has a share. */
 tutti__coll_links tutti__sim_coll_links(const tutti__sim_links *l, const tutti__machines *m)
 {
     const tutti__level_costs *host = &l->level[TUTTI__LEVEL_HOST];
     tutti__coll_links to = {.reduce_ps = (uint64_t)(1000 / l->reduce_gbps)};
-    tutti__level levels[TUTTI__LEVELS];
-    const int n = levels_of(m, levels);
 
-    for (int i = 0; i < n; i++) {
-        const tutti__level_costs *c = &l->level[levels[i]];
-        const bool far = levels[i] == TUTTI__LEVEL_SWITCH;
+    for (int i = 0; i < TUTTI__LEVELS; i++) {
+        const tutti__level_costs *c = &l->level[i];
+        const bool far = i == TUTTI__LEVEL_SWITCH;
 
         to.level[i] = (tutti__coll_link){
             .latency_ns = (uint64_t)(1000 * (c->latency_us + (far ? host->latency_us : 0))),
             .message_ns = (uint64_t)(1000 * c->message_us),
-            .byte_ps =
-                (uint64_t)(levels[i] == TUTTI__LEVEL_CORE ? 1000 / c->gbps
-                                                          : 1000 * m->per_host / host->gbps)};
+            .byte_ps = (uint64_t)(i == TUTTI__LEVEL_CORE ? 1000 / c->gbps
+                                                         : 1000 * m->per_host / host->gbps)};
     }
     return to;
 }
 
+static tutti__shape shape_of(const tutti__machines *m)
+{
+    tutti__shape shape = {.size = m->ranks, .share = m->per_host};
+
+    if (m->hosts > 1)
+        shape.block[shape.farthest++] = m->per_host;
+    if (m->switches > 1)
+        shape.block[shape.farthest++] = m->per_host * m->per_switch;
+    return shape;
+}
+
 void tutti__sim_set_blocks(tutti__coll *call, const tutti__machines *m)
 {
-    tutti__level levels[TUTTI__LEVELS];
-    const int n = levels_of(m, levels);
+    const tutti__shape shape = shape_of(m);
 
-    for (int i = 0; i + 1 < n; i++)
-        call->block[i] = m->per_host * (levels[i] == TUTTI__LEVEL_HOST ? m->per_switch : 1);
+    memcpy(call->block, shape.block, sizeof call->block);
 }
 
 uint64_t tutti__sim_steps(const tutti__coll_algorithm *a, const tutti__coll *call)
@@ -64,6 +58,8 @@ tutti_status tutti__sim_choose(const tutti__coll_algorithm **algorithm_p, tutti_
     TUTTI_TRY(tutti__tuner_open(&tuner, chunk_bytes));
     tuner.has_links = true;
     tuner.links = tutti__sim_coll_links(links, machines);
+    tuner.given = false;
+    tuner.shapes[0] = shape_of(machines);
     *algorithm_p = tutti__tuner_choose(&tuner, call);
     tutti__tuner_close(&tuner);
     return TUTTI_OK;

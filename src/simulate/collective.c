@@ -151,21 +151,28 @@ static bool is_none(const simulation *s, const tutti__coll_action *a)
            (op == TUTTI__OP_ALL_REDUCE || op == TUTTI__OP_REDUCE || op == TUTTI__OP_BROADCAST);
 }
 
+/* As ranks do: all of the round's messages begin before the first copy or sum. */
+static tutti_status move(simulation *s, int rank)
+{
+    for (size_t i = 0; i < s->actions.n; i++) {
+        const tutti__coll_action *a = &s->actions.actions[i];
+
+        if (a->kind == TUTTI__COLL_SEND)
+            TUTTI_TRY(send(s, rank, a));
+        else if (a->kind == TUTTI__COLL_RECV)
+            TUTTI_TRY(receive(s, rank, a));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
 {
     const tutti__sim_links *l = s->ask->links;
     simulated_rank *me = &s->ranks[rank];
-    const bool adds = a->kind == TUTTI__COLL_REDUCE || a->kind == TUTTI__COLL_REDUCE_LEFT;
     const double bytes = (double)(a->count * s->element);
 
-    if (a->kind == TUTTI__COLL_SEND)
-        return send(s, rank, a);
-    if (a->kind == TUTTI__COLL_RECV)
-        return receive(s, rank, a);
     if (!is_none(s, a))
-        me->core_us =
-            fmax(me->core_us, s->now) +
-            me->slow * bytes * 1e-3 / (adds ? l->reduce_gbps : l->level[TUTTI__LEVEL_CORE].gbps);
+        me->core_us = fmax(me->core_us, s->now) + me->slow * bytes * 1e-3 / l->reduce_gbps;
     return tutti__sim_data_local(s->data, rank, a);
 }
 
@@ -197,8 +204,11 @@ static tutti_status begin(simulation *s, int rank)
         if (s->actions.n > s->actions.capacity)
             return tutti__fail(TUTTI_ERR_INTERNAL, "%s, rank %d, round %zu: too many actions",
                                s->ask->algorithm->name, rank, me->round);
+        TUTTI_TRY(move(s, rank));
         for (size_t i = 0; i < s->actions.n; i++)
-            TUTTI_TRY(act(s, rank, &s->actions.actions[i]));
+            if (s->actions.actions[i].kind != TUTTI__COLL_SEND &&
+                s->actions.actions[i].kind != TUTTI__COLL_RECV)
+                TUTTI_TRY(act(s, rank, &s->actions.actions[i]));
         me->round++;
     } while (s->actions.n == 0);
     return go_on(s, rank);
@@ -412,7 +422,7 @@ static void finish(simulation *s)
             tutti__sim_data_check(s->data, r, &result->checked, &result->wrong);
     }
     result->lost = s->network.n_lost;
-    tutti__network_use(&s->network, result->use);
+    tutti__network_use(&s->network, result->us, result->use);
 }
 
 static tutti_status prepare(simulation *s)

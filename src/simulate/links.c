@@ -2,6 +2,7 @@
 #include "simulate/links.h"
 
 #include "base/flag.h"
+#include "comm/algorithm/tuner.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -79,6 +80,15 @@ static tutti_status set_level(tutti__sim_links *links, const char *file, const c
     const char *key;
     json_t *value;
 
+    char text[256];
+    int i = 0;
+
+    while (i < TUTTI__LEVELS && strcmp(tutti__level_names[i], name) != 0)
+        i++;
+    if (i == TUTTI__LEVELS)
+        return tutti__fail(
+            TUTTI_ERR_ARG, "%s: there is no \"%.60s\"; expected %s", file, name,
+            tutti__choice_text(name, tutti__level_names, TUTTI__LEVELS, text, sizeof text));
     if (!json_is_object(level))
         return tutti__fail(TUTTI_ERR_ARG, "%s: \"%.60s\" is not an object of numbers", file, name);
     json_object_foreach(level, key, value)
@@ -88,6 +98,46 @@ static tutti_status set_level(tutti__sim_links *links, const char *file, const c
         snprintf(path, sizeof path, "%.40s.%.40s", name, key);
         TUTTI_TRY(set(links, file, path, value));
     }
+    return TUTTI_OK;
+}
+
+/* Whether it does not begin as JSON, but as a file of tutti bench --tune. */
+static bool is_lines(FILE *file)
+{
+    int c;
+
+    do
+        c = getc(file);
+    while (c == ' ' || c == '\t' || c == '\r' || c == '\n');
+    rewind(file);
+    return c == '#' || (c >= 'a' && c <= 'z');
+}
+
+/* What tutti bench --tune has measured. All of a host's ranks use its link together, as do all hosts of a switch. */
+static tutti_status read_measured(tutti__sim_links *links, const char *path)
+{
+    tutti__level_costs *core = &links->level[TUTTI__LEVEL_CORE],
+                       *host = &links->level[TUTTI__LEVEL_HOST],
+                       *up = &links->level[TUTTI__LEVEL_SWITCH];
+    tutti__coll_links measured;
+
+    TUTTI_TRY(tutti__tuner_read_links(path, &measured));
+    for (int i = 0; i < TUTTI__LEVELS; i++) {
+        const tutti__coll_link *l = &measured.level[i];
+
+        if (l->latency_ns == 0 && l->message_ns == 0 && l->byte_ps == 0)
+            continue; /* there was no such level */
+        links->level[i].latency_us = (double)l->latency_ns * 1e-3;
+        links->level[i].message_us = (double)l->message_ns * 1e-3;
+        links->level[i].gbps = l->byte_ps > 0 ? 1e3 / (double)l->byte_ps : 1e6;
+    }
+    if (measured.level[TUTTI__LEVEL_SWITCH].latency_ns > 0) {
+        up->latency_us = fmax(up->latency_us - host->latency_us, 0);
+        up->gbps *= links->hosts_per_switch;
+    }
+    if (measured.reduce_ps > 0)
+        links->reduce_gbps = 1e3 / (double)measured.reduce_ps;
+    links->memory_gbps = fmax(links->memory_gbps, core->gbps);
     return TUTTI_OK;
 }
 
@@ -101,6 +151,10 @@ tutti_status tutti__sim_links_read(tutti__sim_links *links, const char *path)
 
     if (!file)
         return tutti__fail_errno(errno, "cannot read %s", path);
+    if (is_lines(file)) {
+        fclose(file);
+        return read_measured(links, path);
+    }
     root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
     if (!json_is_object(root))

@@ -25,8 +25,9 @@ typedef struct tutti__level_costs {
 
 typedef struct tutti__sim_links {
     tutti__level_costs level[TUTTI__LEVELS];
-    double memory_gbps;      /* of all cores of a host together */
-    double reduce_gbps;      /* of a core: bytes of each source that it combines with another */
+    double memory_gbps; /* of all cores of a host together */
+    double
+        reduce_gbps; /* of a core: bytes that it copies, or of each source that it combines with another */
     double retransmit_us;    /* until a lost message is sent again */
     double heartbeat_us;     /* after which a silent host is considered lost */
     double hosts_per_switch; /* a whole number */
@@ -37,7 +38,8 @@ extern const char *const tutti__level_names[TUTTI__LEVELS];
 
 /* Those that are assumed without a file: `tutti simulate --help` states them. */
 void tutti__sim_links_default(tutti__sim_links *links);
-/* Replaces what the file, a JSON object, gives. Errors: ARG for an unknown key, or a value out of its range; IO, NOT_FOUND. */
+/* Replaces what the file gives: a JSON object, or the lines of tutti bench --tune. Errors: ARG for an unknown key, or a value out of its
+ * range; IO, NOT_FOUND. */
 tutti_status tutti__sim_links_read(tutti__sim_links *links, const char *path);
 
 /* Ranks on hosts, equally many on each but for the last, which may have fewer. */

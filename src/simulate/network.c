@@ -134,21 +134,31 @@ double tutti__network_pass(tutti__network *n, tutti__sim_packet *p, double now, 
 
 /* ---- What was carried -------------------------------------------------------------------------------------------------- */
 
-static void sum(tutti__level_use *use, const tutti__sim_link *links, int n)
+/* Of what has reached a link, as much as it has passed on by then. */
+static void sum(const tutti__network *network, tutti__level level, const tutti__sim_link *links,
+                int n, double now, tutti__level_use *use)
 {
     for (int i = 0; i < n; i++) {
-        use->carried += links[i].bytes;
-        if (links[i].bytes > use->busiest)
-            use->busiest = links[i].bytes;
+        const double left = links[i].free_us > now
+                                ? (links[i].free_us - now) * 1e3 * network->links->level[level].gbps
+                                : 0;
+        const uint64_t bytes =
+            left < (double)links[i].bytes ? links[i].bytes - (uint64_t)(left + 0.5) : 0;
+
+        use->carried += bytes;
+        if (bytes > use->busiest)
+            use->busiest = bytes;
     }
 }
 
-void tutti__network_use(const tutti__network *n, tutti__level_use use[TUTTI__LEVELS])
+void tutti__network_use(const tutti__network *n, double now_us, tutti__level_use use[TUTTI__LEVELS])
 {
+    const tutti__level core = TUTTI__LEVEL_CORE, host = TUTTI__LEVEL_HOST, up = TUTTI__LEVEL_SWITCH;
+
     memcpy(use, n->level, sizeof n->level);
-    sum(&use[TUTTI__LEVEL_CORE], n->core, n->machines.ranks);
-    sum(&use[TUTTI__LEVEL_HOST], n->host_out, n->machines.hosts);
-    sum(&use[TUTTI__LEVEL_HOST], n->host_in, n->machines.hosts);
-    sum(&use[TUTTI__LEVEL_SWITCH], n->switch_out, n->machines.switches);
-    sum(&use[TUTTI__LEVEL_SWITCH], n->switch_in, n->machines.switches);
+    sum(n, core, n->core, n->machines.ranks, now_us, &use[core]);
+    sum(n, host, n->host_out, n->machines.hosts, now_us, &use[host]);
+    sum(n, host, n->host_in, n->machines.hosts, now_us, &use[host]);
+    sum(n, up, n->switch_out, n->machines.switches, now_us, &use[up]);
+    sum(n, up, n->switch_in, n->machines.switches, now_us, &use[up]);
 }

@@ -68,8 +68,9 @@ double tutti__network_begin(tutti__network *network, tutti__sim_packet *packet, 
 /* At that time: its next link takes it. Returns when it reaches the one after, or, *arrived_p, when it is there as a whole. */
 double tutti__network_pass(tutti__network *network, tutti__sim_packet *packet, double now_us,
                            bool *arrived_p);
-/* The use of each level so far, with what its links carried. */
-void tutti__network_use(const tutti__network *network, tutti__level_use use[TUTTI__LEVELS]);
+/* The use of each level, with what its links had carried at that time. */
+void tutti__network_use(const tutti__network *network, double now_us,
+                        tutti__level_use use[TUTTI__LEVELS]);
 /* Whether hosts are cut from each other at this time; *until_p: to when. */
 bool tutti__network_is_cut(const tutti__network *network, int rank, int other, double now_us,
                            double *until_p);

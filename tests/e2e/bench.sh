@@ -56,6 +56,7 @@ TUTTI_TRANSPORT=tcp run 0 "$TUTTI" bench all_reduce -n 3 --sizes 8,12K --iterati
 equal "rows" "$(grep -vc '^#' "$work/out")" 10
 equal "wrong" "$(awk '!/^#/ { n += $10 } END { print n }' "$work/out")" 0
 equal "algorithms" "$(awk '$1 == 8 { print $12 }' "$work/out" | paste -sd ' ')" "direct recursive_doubling rabenseifner ring tree"
+equal "estimates" "$(awk '!/^#/ && $11 <= 0' "$work/out" | wc -l)" 0
 equal "in the JSON" "$(grep -c '"algorithm": "ring"' "$work/rows.json")" 2
 TUTTI_TRANSPORT=tcp run 0 "$TUTTI" bench broadcast -n 3 --sizes 8 --explain
 out_has 'broadcast, 3 ranks, 8 B: direct, for few ranks'
@@ -64,7 +65,15 @@ out_has 'broadcast, 3 ranks, 8 B: chain, as TUTTI_ALGORITHM says'
 TUTTI_TRANSPORT=tcp run 0 "$TUTTI" bench -n 3 --tune "$work/tuner" --sizes 8,12K --iterations 2
 equal "what sums" "$(awk '/^(all_)?reduce/ { print $4 }' "$work/tuner" | sort -u)" direct
 equal "operations" "$(grep -cE '^(all_reduce|reduce|reduce_scatter|broadcast|scatter|gather|all_gather|all_to_all|barrier) 3 ' "$work/tuner")" \
-    "$(grep -vc '^#' "$work/tuner")"
+    "$(grep -vcE '^(#|links )' "$work/tuner")"
+equal "links" "$(grep -cE '^links 0( [0-9]+){4}$' "$work/tuner")" 1
+run 0 "$TUTTI" simulate --ranks 4 --size 4K --links "$work/tuner"
+out_has '^result: status=ok'
+TUTTI_TRANSPORT=tcp run 1 "$TUTTI" bench all_reduce -n 2 --tune "$work/none/tuner" --sizes 8
+err_has '^tutti bench: cannot write .*none/tuner'
+equal "rows before the file was tried" "$(grep -c 'all_reduce' "$work/out")" 0
+TUTTI_TUNER_FILE="$work" run 2 "$TUTTI" bench broadcast -n 2 --sizes 8
+err_has 'TUTTI_TUNER_FILE: .*: Is a directory'
 echo 'broadcast 3 100 tree' >"$work/tuner"
 TUTTI_TRANSPORT=tcp TUTTI_TUNER_FILE="$work/tuner" run 0 "$TUTTI" bench broadcast -n 3 --sizes 8 --explain
 out_has 'tree, as TUTTI_TUNER_FILE says'
@@ -83,7 +92,7 @@ err_has '"allreduce" is no operation with algorithms; these are: all_reduce, red
 TUTTI_ALGORITHM=ring run 2 "$TUTTI" bench all_reduce -n 2 --sizes 8
 err_has 'expected OPERATION:ALGORITHM'
 run 3 "$TUTTI" run -n 2 bash -c "[ \$RANK = 1 ] && export TUTTI_ALGORITHM=all_reduce:ring; exec '$TUTTI' bench all_reduce --sizes 8"
-err_has 'rank [01] has another TUTTI_ALGORITHM or TUTTI_TUNER_FILE than rank'
+err_has 'rank [01] has another TUTTI_ALGORITHM, TUTTI_TUNER_FILE or TUTTI_TOPOLOGY than rank'
 run 2 "$TUTTI" bench all_reduce -n 2 --sizes 8 --algorithms
 err_has 'by shared memory, has no choice of algorithms'
 run 2 "$TUTTI" bench ping_pong -n 2 --explain

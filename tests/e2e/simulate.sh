@@ -61,6 +61,23 @@ simulate --ranks 64 --size 4K --partition any@20us
 simulate --ranks 4 --size 4K --json - 2>/dev/null
 grep -q '"busiest_link_bytes"' sim.out && ! grep -q '^result' sim.out || fail "--json -: $(cat sim.out)"
 
+# ---- Measured links, as tutti bench --tune writes them
+printf '%s\n' '# levels' 'links 0 100 0 0 1' 'links 1 7000 3000 1000 1' >lines
+simulate --ranks 2 --ranks-per-host 1 --op broadcast --size 1000000 --links lines --algorithm direct --chunk 1M
+[ "$(value time_us)" = 1013.000 ] || fail "measured links: $(tail -n 1 sim.out)"
+
+# ---- Of a call that has failed, links have carried what they could
+simulate --ranks 16 --size 25M --algorithm direct --kill 3@1ms --links links.json
+[ "$(value status)" = peer_lost ] || fail "a death: $(tail -n 1 sim.out)"
+less "what a link of 1 GB/s carries" "$(value host_busiest)" "$(awk -v us="$(value time_us)" 'BEGIN { print us * 1000 + 1 }')"
+
+# ---- 25 MiB against the alpha-beta bound
+for layout in "16,64,256 8" "16,64,256 1" "64 4"; do
+    simulate --ranks "${layout% *}" --ranks-per-host "${layout#* }" --size 4K,25M --data none --json bound.json
+    tr ',' '\n' <bound.json | awk '/"ratio"/ { n++; if ($2 > 1.5) bad = bad " " $2 } END { if (n < 2 || bad) { print n, bad; exit 1 } }' ||
+        fail "above 1.5 times the bound: $(cat sim.out)"
+done
+
 # ---- What is refused
 refused 'what to simulate. --ranks N'
 refused '--ranks is "1", expected' --ranks 1
@@ -86,6 +103,10 @@ echo '{"host": {"latency": 7}}' >bad.json
 refused 'there is no "host.latency"; expected .*did you mean host.latency_us' --ranks 4 --links bad.json
 echo '{"host": {"gbps": -1}}' >bad.json
 refused 'host.gbps is not a number from' --ranks 4 --links bad.json
+echo '{"hosts": {}}' >bad.json
+refused 'there is no "hosts"; expected core, host or switch .did you mean host' --ranks 4 --links bad.json
+echo 'broadcast 3 100 tree' >lines
+refused 'lines has no line "links' --ranks 4 --links lines
 echo '[' >bad.json
 refused 'bad.json' --ranks 4 --links bad.json
 

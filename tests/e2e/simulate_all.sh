@@ -5,5 +5,10 @@
 set -eu
 seed=${SEED:-$(date +%s)000000}
 "${TUTTI:?is set by ctest}" simulate --histories "${HISTORIES:-200000}" --seed "$seed"
-"$TUTTI" simulate --ranks 16384 --size 4K,25M
+"$TUTTI" simulate --ranks 16384 --size 4K
+for per_host in 1 8; do # 25 MiB, and 1.5 times the alpha-beta bound at most
+    "$TUTTI" simulate --ranks 1024,4096,16384 --ranks-per-host $per_host --size 25M --data none >bound.txt
+    cat bound.txt
+    awk '$1 == "all_reduce" { n++; bad += $8 > 1.5 } END { exit n != 3 || bad > 0 }' bound.txt
+done
 "$TUTTI" simulate --ranks 1024 --size 4K,25M --algorithm all --data sampled

@@ -47,6 +47,7 @@ typedef struct world {
     node *nodes;
     posted **pairs; /* [from * size + to] */
     char failure[256];
+    int ranks[64]; /* of each number */
 } world;
 
 #define FAIL(w, ...)                                                                               \
@@ -362,19 +363,52 @@ static uint64_t sum_of(uint64_t left, uint64_t right)
     return mix(mix(left, 5), right);
 }
 
+/* The rank with the place in its block that comes before or after another's: first of the nearest blocks, last of the farthest. */
+static bool is_before(const tutti__coll *call, int a, int b)
+{
+    int below = 1;
+
+    for (int i = 0; below < call->size; i++) {
+        const int block = i < TUTTI__COLL_LEVELS && call->block[i] ? call->block[i] : call->size,
+                  place = a % block / below, other = b % block / below;
+
+        if (place != other)
+            return place < other;
+        below = block;
+    }
+    return false;
+}
+
+/* Of each number of a group of a power of two: its rank. Numbers go by blocks if those are powers of two. */
+static void order_ranks(world *w)
+{
+    const tutti__coll *call = &w->call;
+    bool by_blocks = true;
+
+    for (int i = 0; i < TUTTI__COLL_LEVELS; i++)
+        by_blocks = by_blocks && (call->block[i] & (call->block[i] - 1)) == 0;
+    for (int rank = 0; rank < call->size; rank++) {
+        int before = 0;
+
+        for (int other = 0; other < call->size && by_blocks; other++)
+            before += is_before(call, other, rank);
+        w->ranks[by_blocks ? before : rank] = rank;
+    }
+}
+
 /* The common order, from its definition in pairs.h: the sum of numbers i, i + d, i + 2d, ... */
-static uint64_t common_sum(const tutti__coll *call, int i, int d, size_t index)
+static uint64_t common_sum(const world *w, int i, int d, size_t index)
 {
     int p = 1, pairs;
 
-    while (2 * p <= call->size)
+    while (2 * p <= w->call.size)
         p *= 2;
-    pairs = call->size - p;
+    pairs = w->call.size - p;
     if (d < p)
-        return sum_of(common_sum(call, i, 2 * d, index), common_sum(call, i + d, 2 * d, index));
+        return sum_of(common_sum(w, i, 2 * d, index), common_sum(w, i + d, 2 * d, index));
     if (i < pairs)
         return sum_of(leaf(2 * i, index).hash, leaf(2 * i + 1, index).hash);
-    return leaf(i + pairs, index).hash;
+    return leaf(pairs > 0 ? i + pairs : w->ranks[i], index).hash;
 }
 
 /* What an element of rank's DST must have: who contributes, and which element of theirs. */
@@ -387,7 +421,7 @@ static symbol expected(const world *w, int rank, size_t i)
 
     if (!t->reduces)
         return leaf(from, index);
-    return (symbol){w->algorithm->in_common_order ? common_sum(&w->call, 0, 1, index) : 0,
+    return (symbol){w->algorithm->in_common_order ? common_sum(w, 0, 1, index) : 0,
                     w->call.size == 64 ? UINT64_MAX : ((uint64_t)1 << w->call.size) - 1,
                     (uint32_t)index, true};
 }
@@ -397,6 +431,7 @@ static void check_results(world *w)
     uint64_t all = w->call.size == 64 ? UINT64_MAX : ((uint64_t)1 << w->call.size) - 1;
     symbol *first = NULL;
 
+    order_ranks(w);
     for (int r = 0; r < w->call.size; r++) {
         node *me = &w->nodes[r];
 
@@ -469,13 +504,14 @@ static void check_call(const tutti__coll_algorithm *algorithm, const tutti__coll
 
 static const tutti_dtype DTYPES[] = {TUTTI_F32, TUTTI_BF16};
 
-static void check_counts(const tutti__coll_algorithm *algorithm, int size, int root)
+/* block: two of them; 0: none. */
+static void check_counts(const tutti__coll_algorithm *algorithm, int size, int root,
+                         const int block[2])
 {
     const tutti__op_traits *t = &tutti__op_table[algorithm->op];
     const size_t n = (size_t)size, chunks[] = {1, 2, 3, 8, 1000};
     size_t counts[] = {1, 2, 5, n - 1, n, n + 1, 2 * n + 1, 3 * n, 8 * n + 1};
     bool pieces = t->scatters || t->gathers, few = algorithm->op == TUTTI__OP_BARRIER || size > 17;
-    const int host = size == 2 ? 0 : size % 3 == 0 ? size / 3 : size % 2 == 0 ? 2 : 4; /* ranks */
 
     for (size_t c = 0; c < TUTTI__COUNT_OF(counts); c++)
         for (size_t k = 0; k < TUTTI__COUNT_OF(chunks); k++)
@@ -497,7 +533,7 @@ static void check_counts(const tutti__coll_algorithm *algorithm, int size, int r
                                               .root = root,
                                               .count = count,
                                               .chunk = chunks[k],
-                                              .block = {host}},
+                                              .block = {block[0], block[1]}},
                                in_place);
                 }
 }
@@ -516,9 +552,32 @@ static void test_every_algorithm(void **state)
             int size = SIZES[s], roots = t->from_root || t->to_root ? size : 1;
 
             for (int root = 0; root<roots; root += size> 9 ? size / 3 : 1)
-                check_counts(algorithm, size, root);
+                check_counts(algorithm, size, root,
+                             (int[2]){size == 2       ? 0
+                                      : size % 3 == 0 ? size / 3
+                                      : size % 2 == 0 ? 2
+                                                      : 0});
         }
     }
+}
+
+/* Hosts below switches; those of a group with a rank a host; blocks of which some are no powers of two. */
+static void test_levels(void **state)
+{
+    static const struct {
+        int size, block[2];
+    } LAYOUTS[] = {{16, {2, 8}}, {16, {1, 4}}, {32, {4, 8}}, {24, {2, 8}}, {27, {3, 9}}};
+
+    (void)state;
+    for (size_t a = 0; a < tutti__coll_n_algorithms; a++)
+        for (size_t i = 0; i < TUTTI__COUNT_OF(LAYOUTS); i++) {
+            const tutti__op_traits *t = &tutti__op_table[tutti__coll_algorithms[a]->op];
+            const int size = LAYOUTS[i].size;
+
+            check_counts(tutti__coll_algorithms[a], size, 0, LAYOUTS[i].block);
+            if (t->from_root || t->to_root)
+                check_counts(tutti__coll_algorithms[a], size, size / 2 + 1, LAYOUTS[i].block);
+        }
 }
 
 /* An operation's rows stand together, `direct` first, and no name twice: what the choice and its messages rely on. */
@@ -540,7 +599,8 @@ static void test_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),
-                                       cmocka_unit_test(test_every_algorithm)};
+                                       cmocka_unit_test(test_every_algorithm),
+                                       cmocka_unit_test(test_levels)};
 
     return cmocka_run_group_tests_name("comm/rounds", tests, NULL, NULL);
 }

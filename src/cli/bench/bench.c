@@ -548,9 +548,11 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 static int launch(const line *l, const tutti__bench *b, int64_t n)
 {
     char *argv[3 + 2 * N_FLAGS + 1] = {(char[]){"tutti"}, (char[]){"bench"}, (char *)l->kind};
-    const tutti_status status = b->json ? tutti__output_try(b->json) : TUTTI_OK;
+    tutti_status status = b->json ? tutti__output_try(b->json) : TUTTI_OK;
     int argc = l->kind ? 3 : 2;
 
+    if (status == TUTTI_OK && b->tune)
+        status = tutti__output_try(b->tune);
     if (status != TUTTI_OK) {
         fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
         return tutti_status_exit_code(status);

@@ -105,8 +105,7 @@ static tutti_status explain(tutti__bench_stand *stand, int64_t bytes, int64_t *w
         if (tutti__coll_fits(tutti__coll_algorithms[i], &call))
             fprintf(table->out, "%s%s %.0f us", n++ == 0 ? "; estimates: " : ", ",
                     tutti__coll_algorithms[i]->name,
-                    (double)tutti__coll_estimate(tutti__coll_algorithms[i], &call, &tuner->links) *
-                        1e-3);
+                    (double)tutti__tuner_estimate(tuner, tutti__coll_algorithms[i], &call) * 1e-3);
     fputc('\n', table->out);
     return TUTTI_OK;
 }
@@ -121,6 +120,7 @@ tutti_status tutti__bench_algorithms(tutti__bench_table *table, int64_t *wrong_p
             "%s: this group, by %s, has no choice of algorithms: that is for TCP and "
             "several hosts (TUTTI_TRANSPORT=tcp)",
             explains ? "--explain" : "--algorithms", tutti_group_transport_name(table->group));
+    TUTTI_TRY(tutti__group_measure_links(table->group));
     return tutti__bench_sizes(table, explains ? explain : compare_all, table, wrong_p);
 }
 
@@ -178,6 +178,23 @@ static tutti_status tune_kind(tuning *t, tutti__op_kind kind, const char *name, 
     return status;
 }
 
+/* Bytes are those of a host's link, which its ranks share: so the lines also are of other numbers of ranks. */
+static void write_links(FILE *text, const tutti__tuner *tuner)
+{
+    const tutti__shape *shapes = tuner->shapes;
+    const int share = shapes[1].size > 0 ? shapes[1].share : shapes[0].share;
+
+    fprintf(text, "# What messages cost, by level (0: in a host, 1: between hosts, 2: between "
+                  "switches):\n# links LEVEL LATENCY_NS MESSAGE_NS BYTE_PS REDUCE_PS\n");
+    for (int i = shapes[0].farthest > 0 && shapes[0].block[0] <= 1; i <= shapes[0].farthest; i++)
+        fprintf(text, "links %d %llu %llu %llu %llu\n", i,
+                (unsigned long long)tuner->links.level[i].latency_ns,
+                (unsigned long long)tuner->links.level[i].message_ns,
+                (unsigned long long)tuner->links.level[i].byte_ps /
+                    (unsigned)(tuner->given || i == 0 ? 1 : share),
+                (unsigned long long)tuner->links.reduce_ps);
+}
+
 static tutti_status tune_all(tuning *t, int64_t *wrong_p)
 {
     const tutti__bench *b = t->table->bench;
@@ -191,14 +208,8 @@ static tutti_status tune_all(tuning *t, int64_t *wrong_p)
             "buffer.\n# Written by tutti bench --tune, Tutti %s, %s, %d ranks.\n",
             TUTTI_VERSION, tutti_group_transport_name(t->table->group),
             tutti_group_size(t->table->group));
-    if (t->text && tuner->has_links)
-        fprintf(t->text,
-                "# What messages cost: latency and message (ns), byte and reduced byte (ps).\n"
-                "links %llu %llu %llu %llu\n",
-                (unsigned long long)tuner->links.level[0].latency_ns,
-                (unsigned long long)tuner->links.level[0].message_ns,
-                (unsigned long long)tuner->links.level[0].byte_ps,
-                (unsigned long long)tuner->links.reduce_ps);
+    if (t->text)
+        write_links(t->text, tuner);
     for (size_t i = 0; i < tutti__coll_n_algorithms; i++) {
         const tutti__op_kind op = tutti__coll_algorithms[i]->op;
 
@@ -208,6 +219,21 @@ static tutti_status tune_all(tuning *t, int64_t *wrong_p)
         TUTTI_TRY(tune_kind(t, op, tutti__op_name(op), wrong_p));
     }
     return TUTTI_OK;
+}
+
+/* Before it measures: whether there is anything to measure, and where to write it. */
+static tutti_status open_tuning(const tuning *t)
+{
+    tutti_group *group = t->table->group;
+
+    if (!tutti__group_tuner(group))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--tune: this group, by %s, has no choice of algorithms: that is for "
+                           "TCP and several hosts (TUTTI_TRANSPORT=tcp)",
+                           tutti_group_transport_name(group));
+    TUTTI_TRY(
+        tutti__group_agree(group, t->text ? tutti__output_try(t->table->bench->tune) : TUTTI_OK));
+    return tutti__group_measure_links(group);
 }
 
 tutti_status tutti__bench_tune(tutti__bench_table *table, int64_t *wrong_p)
@@ -223,13 +249,9 @@ tutti_status tutti__bench_tune(tutti__bench_table *table, int64_t *wrong_p)
     *t = (tuning){.table = table};
     if (tutti_group_rank(table->group) == 0)
         t->text = open_memstream(&text, &bytes);
-    status =
-        tutti__group_tuner(table->group)
-            ? tune_all(t, wrong_p)
-            : tutti__fail(TUTTI_ERR_ARG,
-                          "--tune: this group, by %s, has no choice of algorithms: that is for "
-                          "TCP and several hosts (TUTTI_TRANSPORT=tcp)",
-                          tutti_group_transport_name(table->group));
+    status = open_tuning(t);
+    if (status == TUTTI_OK)
+        status = tune_all(t, wrong_p);
     if (t->text)
         fclose(t->text);
     if (status == TUTTI_OK && text && *wrong_p == 0)

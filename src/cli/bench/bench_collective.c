@@ -356,7 +356,7 @@ static double force(const stand *s, const tutti__coll_algorithm *algorithm, cons
     if (!algorithm)
         return 0;
     (void)tutti__tuner_force(tuner, s->bench->kind, algorithm->name);
-    return (double)tutti__coll_estimate(algorithm, call, &tuner->links) * 1e-3;
+    return (double)tutti__tuner_estimate(tuner, algorithm, call) * 1e-3;
 }
 
 tutti_status tutti__bench_one(stand *s, int64_t bytes, const tutti__coll_algorithm *algorithm,

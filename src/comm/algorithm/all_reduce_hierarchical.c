@@ -20,14 +20,24 @@ enum {
 extern const tutti__coll_algorithm tutti__coll_all_reduce_recursive_doubling,
     tutti__coll_all_reduce_rabenseifner, tutti__coll_all_reduce_ring;
 
+/* Ranks that are nearest to each other; 1: there are no blocks of them. */
+static int places(const tutti__coll *call)
+{
+    int i = 0;
+
+    while (i < TUTTI__COLL_LEVELS && call->block[i] == 1)
+        i++;
+    return i < TUTTI__COLL_LEVELS && call->block[i] > 1 ? call->block[i] : 1;
+}
+
 static bool fits(const tutti__coll *call)
 {
-    return call->block[0] > 1 && call->size % call->block[0] == 0 && call->size > call->block[0];
+    return places(call) > 1 && call->size % places(call) == 0 && call->size > places(call);
 }
 
 static size_t n_parts(const tutti__coll *call)
 {
-    size_t n = call->count / ((size_t)call->block[0] * call->chunk);
+    size_t n = call->count / ((size_t)places(call) * call->chunk);
 
     return n < 1 ? 1 : n > PARTS ? PARTS : n;
 }
@@ -42,7 +52,7 @@ static tutti__piece part(const tutti__coll *call, size_t k)
 static tutti__piece piece(const tutti__coll *call, size_t k, int place)
 {
     tutti__piece of = part(call, k),
-                 is = tutti__part(of.count, (size_t)call->block[0], (size_t)place, 1);
+                 is = tutti__part(of.count, (size_t)places(call), (size_t)place, 1);
 
     is.at += of.at;
     return is;
@@ -56,18 +66,21 @@ static size_t largest(const tutti__coll *call)
 /* Between the hosts: what a rank sums with those of its place. */
 static tutti__coll between(const tutti__coll *call, size_t count)
 {
+    const int n = places(call);
     tutti__coll c = *call;
 
-    c.size = call->size / call->block[0];
+    c.size = call->size / n;
     c.count = count;
-    for (int i = 0; i < TUTTI__COLL_LEVELS; i++)
-        c.block[i] = i + 1 < TUTTI__COLL_LEVELS ? call->block[i + 1] / call->block[0] : 0;
+    memset(c.block, 0, sizeof c.block);
+    for (int i = 0, to = 0; i < TUTTI__COLL_LEVELS; i++)
+        if (call->block[i] > n)
+            c.block[to++] = call->block[i] / n;
     return c;
 }
 
 static const tutti__coll_algorithm *algorithm_between(const tutti__coll *call)
 {
-    const int hosts = call->size / call->block[0];
+    const int hosts = call->size / places(call);
 
     if (largest(call) * tutti__coll_element(call, TUTTI__COLL_WORK) <= SMALL)
         return &tutti__coll_all_reduce_recursive_doubling;
@@ -92,7 +105,7 @@ static size_t most_actions(const tutti__coll *call)
 {
     tutti__coll c = between(call, largest(call));
 
-    return 5 * (size_t)call->block[0] + n_parts(call) * algorithm_between(call)->most_actions(&c);
+    return 5 * (size_t)places(call) + n_parts(call) * algorithm_between(call)->most_actions(&c);
 }
 
 /* A part's piece, and the scratch of the algorithm between the hosts: as much on each, but that a rank may need none whose part another
@@ -122,18 +135,18 @@ static size_t work(const tutti__coll *call, int rank)
 static size_t held(const tutti__coll *call, int rank)
 {
     (void)rank;
-    return 2 * (size_t)call->block[0] * largest(call);
+    return 2 * (size_t)places(call) * largest(call);
 }
 
 static tutti__coll_at sent(const tutti__coll *call, size_t k, int place)
 {
-    return tutti__coll_held((k % 2 * (size_t)call->block[0] + (size_t)place) * largest(call));
+    return tutti__coll_held((k % 2 * (size_t)places(call) + (size_t)place) * largest(call));
 }
 
 static void exchange(const tutti__coll *call, int rank, size_t k, bool result,
                      tutti__coll_round *out)
 {
-    const int n = call->block[0], me = rank % n, first = rank - me;
+    const int n = places(call), me = rank % n, first = rank - me;
     const tutti__piece mine = piece(call, k, me);
 
     for (int i = 1; i < n; i++) {
@@ -152,7 +165,7 @@ static void exchange(const tutti__coll *call, int rank, size_t k, bool result,
 
 static void add(const tutti__coll *call, int rank, size_t k, tutti__coll_round *out)
 {
-    const int n = call->block[0], me = rank % n;
+    const int n = places(call), me = rank % n;
     const tutti__piece mine = piece(call, k, me);
 
     for (int i = 0; i < n; i++)
@@ -173,7 +186,7 @@ static tutti__coll_at place_of(const tutti__coll *call, size_t k, size_t at, tut
 static void go_between(const tutti__coll *call, int rank, size_t k, size_t round,
                        tutti__coll_round *out)
 {
-    const int n = call->block[0], me = rank % n;
+    const int n = places(call), me = rank % n;
     const tutti__piece mine = piece(call, k, me);
     const tutti__coll c = between(call, mine.count);
     const tutti__coll_algorithm *a = algorithm_between(call);

@@ -28,14 +28,31 @@ static size_t n_steps(const tutti__coll *call)
     return tutti__coll_log_down((size_t)call->size);
 }
 
+/* Pieces of ranks stand in WORK in the order of numbers. */
+static bool moves_pieces(const tutti__coll *call)
+{
+    return tutti__op_table[call->op].scatters && tutti__pairs_go_by_blocks(call);
+}
+
+/* The rounds in which all is copied to WORK first. */
+static size_t n_copies(const tutti__coll *call)
+{
+    return tutti__coll_is_wide(call) || moves_pieces(call);
+}
+
 static size_t lead(const tutti__coll *call)
 {
-    return (size_t)tutti__coll_is_wide(call) + (tutti__pairs(call) > 0 ? 2 : 0);
+    return n_copies(call) + (tutti__pairs(call) > 0 ? 2 : 0);
 }
 
 size_t tutti__halving_rounds(const tutti__coll *call)
 {
     return lead(call) + 2 * n_steps(call);
+}
+
+size_t tutti__halving_actions(const tutti__coll *call)
+{
+    return moves_pieces(call) ? (size_t)call->size : 2;
 }
 
 /* Half of the data is received at most. */
@@ -56,7 +73,19 @@ size_t tutti__halving_work(const tutti__coll *call, int rank)
 /* Where the data of a rank are at its first exchange: where they were, unless they have been summed or widened. */
 static bool is_in_src(const tutti__coll *call, int rank)
 {
-    return !tutti__coll_is_wide(call) && tutti__pairs_other(call, rank) < 0;
+    return n_copies(call) == 0 && tutti__pairs_other(call, rank) < 0;
+}
+
+static void copy(const tutti__coll *call, tutti__coll_round *out)
+{
+    const size_t n = moves_pieces(call) ? (size_t)call->size : 1;
+
+    for (size_t i = 0; i < n; i++)
+        tutti__coll_local(
+            out, TUTTI__COLL_COPY,
+            tutti__coll_work(tutti__halving_parts(call, (int)i, 1).at * (n > 1)),
+            tutti__coll_src(n > 1 ? (size_t)tutti__pairs_rank(call, (int)i) * call->count : 0),
+            n > 1 ? call->count : tutti__halving_elements(call));
 }
 
 static void pair_up(const tutti__coll *call, int rank, bool adds, tutti__coll_round *out)
@@ -106,14 +135,13 @@ static void exchange(const tutti__coll *call, int rank, size_t step, bool adds,
 
 void tutti__halving_round(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    size_t wide = tutti__coll_is_wide(call), before = lead(call);
+    size_t copies = n_copies(call), before = lead(call);
     bool receives = tutti__pairs_other(call, rank) >= 0 && tutti__pairs_takes_part(call, rank);
 
-    if (wide && round == 0 && !receives)
-        tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_work(0), tutti__coll_src(0),
-                          tutti__halving_elements(call));
-    else if (round >= wide && round < before)
-        pair_up(call, rank, round > wide, out);
+    if (round < copies && !receives)
+        copy(call, out);
+    else if (round >= copies && round < before)
+        pair_up(call, rank, round > copies, out);
     else if (round >= before && round < tutti__halving_rounds(call) &&
              tutti__pairs_takes_part(call, rank))
         exchange(call, rank, (round - before) / 2, (round - before) % 2, out);

@@ -43,6 +43,7 @@ static void reduce_sums(const sums *s, const char *own)
         tutti__coll call = tutti__coll_of(&o->op->signature, h->n_hosts);
 
         call.redop = redop;
+        tutti__tuner_place(&h->tuner, &call);
         tutti__coll_sum(&call, (size_t)h->comm->size, dst, src, o->n);
     } else if (redop == TUTTI_AVG)
         tutti__average(o->dtype, (size_t)h->comm->size, dst, src, (size_t)h->n_hosts, o->n);

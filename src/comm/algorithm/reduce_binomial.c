@@ -48,6 +48,14 @@ static int peer_of(const tutti__coll *call, int rank, size_t step, bool *gives)
     return apart >= 2 * distance ? -1 : tutti__pairs_rank(call, number ^ distance);
 }
 
+/* Of a pair, whose number is one, that of the lower rank. */
+static bool is_left(const tutti__coll *call, int rank, int peer)
+{
+    int mine = tutti__pairs_number(call, rank), theirs = tutti__pairs_number(call, peer);
+
+    return theirs < mine || (theirs == mine && peer < rank);
+}
+
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
     size_t count = call->count, step = (round - 1) / 2;
@@ -72,7 +80,8 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     else if (!gives && round % 2 == 1)
         tutti__coll_recv(out, peer, tutti__coll_work(count), count);
     else if (!gives)
-        tutti__coll_local(out, peer < rank ? TUTTI__COLL_REDUCE_LEFT : TUTTI__COLL_REDUCE,
+        tutti__coll_local(out,
+                          is_left(call, rank, peer) ? TUTTI__COLL_REDUCE_LEFT : TUTTI__COLL_REDUCE,
                           tutti__coll_work(0), tutti__coll_work(count), count);
 }
 

@@ -8,8 +8,7 @@ static size_t n_rounds(const tutti__coll *call)
 
 static size_t most_actions(const tutti__coll *call)
 {
-    (void)call;
-    return 2;
+    return tutti__halving_actions(call);
 }
 
 /* The result of the other of a pair. */
@@ -24,12 +23,14 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     size_t halving = tutti__halving_rounds(call), count = call->count;
     bool takes_part = tutti__pairs_takes_part(call, rank);
     int other = tutti__pairs_other(call, rank);
+    size_t number = (size_t)tutti__pairs_number(call, rank),
+           own = (tutti__pairs_go_by_blocks(call) ? number : (size_t)rank) * count;
 
     if (round < halving) {
         tutti__halving_round(call, rank, round, out);
     } else if (round == halving && takes_part) {
-        tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0),
-                          tutti__coll_work((size_t)rank * count), count);
+        tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(own),
+                          count);
         if (other >= 0)
             tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_held(0),
                               tutti__coll_work((size_t)other * count), count);

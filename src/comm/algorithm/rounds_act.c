@@ -123,7 +123,7 @@ static void sum_numbers(const summing *s, int i, int d, void *tile)
     int pairs = tutti__pairs(call);
 
     if (d >= tutti__pairs_numbers(call)) {
-        take(s, TUTTI__COLL_COPY, tutti__pairs_first(call, i), tile);
+        take(s, TUTTI__COLL_COPY, i < pairs ? 2 * i : tutti__pairs_rank(call, i), tile);
         if (i < pairs)
             take(s, TUTTI__COLL_REDUCE, 2 * i + 1, tile);
         return;

@@ -13,9 +13,10 @@ tutti_status tutti__tcp_run(tutti__tcp *tcp, tutti__tuner *tuner, tutti__operati
 /* No rank leaves before all of ranks[0 .. n-1] have arrived; this one is ranks[me]. All compare their calls. */
 tutti_status tutti__tcp_barrier(tutti__tcp *tcp, tutti__tuner *tuner, const tutti__operation *op,
                                 const int *ranks, int n, int me);
-/* At set-up: measures what messages cost between these ranks, all at once, if the tuner needs to know; all get the same numbers, the
- * means over all ranks. */
-tutti_status tutti__tcp_measure(tutti__tcp *tcp, tutti__tuner *tuner, double deadline);
+/* Measures what messages cost on each level of the tuner's shapes, all ranks at once, unless the tuner knows; all get the same
+ * numbers, the means over ranks. rail: those with this one's local rank, by host, between which calls go there, in which this one may be missing; NULL: there is no such. */
+tutti_status tutti__tcp_measure(tutti__tcp *tcp, tutti__tuner *tuner, const int *rail,
+                                double deadline);
 
 /* The transport's own `direct`. */
 tutti_status tutti__tcp_all_reduce(tutti__tcp *tcp, const tutti__operation *op);

@@ -102,20 +102,39 @@ static tutti_status add_rule(tutti__tuner *tuner, const tutti__tuner_rule *rule)
     return TUTTI_OK;
 }
 
-void tutti__tuner_set_links(tutti__tuner *tuner, const uint64_t values[4])
+enum { LINE_VALUES = 5 };
+
+static bool is_cost(const unsigned long long v[4])
 {
-    for (int i = 0; i <= TUTTI__COLL_LEVELS; i++)
-        tuner->links.level[i] = (tutti__coll_link){values[0], values[1], values[2]};
-    tuner->links.reduce_ps = values[3];
-    memset(tuner->chosen, 0, sizeof tuner->chosen);
-    tuner->has_links = true;
+    return v[0] < 1000000000000 && v[1] < 1000000000000 && v[2] < 1000000000 && v[3] < 1000000000;
+}
+
+static void set_level(tutti__coll_links *links, int level, const unsigned long long v[4])
+{
+    links->level[level] = (tutti__coll_link){v[0], v[1], v[2]};
+    links->reduce_ps = v[3];
+}
+
+/* "links 20000 3000 400 100" for all levels, "links 1 20000 3000 400 100" for one. */
+static bool read_link(tutti__coll_links *links, const char *line)
+{
+    unsigned long long v[LINE_VALUES];
+    int n = sscanf(line, "links %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4]);
+
+    if (n == LINE_VALUES && v[0] <= TUTTI__COLL_LEVELS && is_cost(v + 1)) {
+        set_level(links, (int)v[0], v + 1);
+        return true;
+    }
+    for (int i = 0; i <= TUTTI__COLL_LEVELS && n == LINE_VALUES - 1 && is_cost(v); i++)
+        set_level(links, i, v);
+    return n == LINE_VALUES - 1 && is_cost(v);
 }
 
 /* "all_reduce 16 4096 ring", "links 20000 3000 400 100", a comment, or nothing. */
 static tutti_status read_line(tutti__tuner *tuner, const char *where, const char *line)
 {
     char op[64], name[64];
-    unsigned long long v[4];
+    unsigned long long bytes;
     int ranks;
     tutti__tuner_rule rule;
 
@@ -123,53 +142,58 @@ static tutti_status read_line(tutti__tuner *tuner, const char *where, const char
         line++;
     if (!*line || *line == '#')
         return TUTTI_OK;
-    if (sscanf(line, "links %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3]) == 4 &&
-        v[0] < 1000000000000 && v[1] < 1000000000000 && v[2] < 1000000000 && v[3] < 1000000000) {
-        tutti__tuner_set_links(tuner, (uint64_t[]){v[0], v[1], v[2], v[3]});
+    if (read_link(&tuner->links, line)) {
+        tuner->has_links = tuner->given = true;
         return TUTTI_OK;
     }
-    if (sscanf(line, "%63s %d %llu %63s", op, &ranks, &v[0], name) != 4 || ranks < 2)
+    if (sscanf(line, "%63s %d %llu %63s", op, &ranks, &bytes, name) != 4 || ranks < 2)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: \"%.60s\", expected OPERATION RANKS BYTES ALGORITHM, or links "
-                           "LATENCY_NS MESSAGE_NS BYTE_PS REDUCE_PS",
+                           "[LEVEL] LATENCY_NS MESSAGE_NS BYTE_PS REDUCE_PS",
                            where, line);
-    rule = (tutti__tuner_rule){.ranks = ranks, .bytes = v[0]};
+    rule = (tutti__tuner_rule){.ranks = ranks, .bytes = bytes};
     TUTTI_TRY(find(where, op, name, &rule.algorithm));
     return add_rule(tuner, &rule);
 }
 
-/* All of it, which the caller frees; NULL if no file is named. */
-static tutti_status read_text(char **text_p)
+/* All of it, which the caller frees; NULL if no file is named. what: "TUTTI_TUNER_FILE: ". */
+static tutti_status read_text(const char *what, const char *path, char **text_p)
 {
-    const char *path = tutti__env_text(TUTTI__ENV_TUNER_FILE);
     FILE *file;
     size_t n;
+    int problem;
 
     *text_p = NULL;
     if (!*path)
         return TUTTI_OK;
     file = fopen(path, "re");
     if (!file)
-        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TUNER_FILE: %s: %s", path, strerror(errno));
+        return tutti__fail(TUTTI_ERR_ARG, "%s%s: %s", what, path, strerror(errno));
     *text_p = malloc(FILE_BYTES + 1);
+    errno = 0;
     n = *text_p ? fread(*text_p, 1, FILE_BYTES, file) : 0;
+    problem = ferror(file) ? errno : 0; /* EISDIR, for one */
     if (*text_p)
         (*text_p)[n] = '\0';
     fclose(file);
     if (!*text_p)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
-    if (n < FILE_BYTES && strlen(*text_p) == n)
+    if (!problem && n < FILE_BYTES && strlen(*text_p) == n)
         return TUTTI_OK;
     free(*text_p);
     *text_p = NULL;
-    return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TUNER_FILE: %s is no text of less than %d bytes", path,
+    if (problem)
+        return tutti__fail(TUTTI_ERR_ARG, "%s%s: %s", what, path, strerror(problem));
+    return tutti__fail(TUTTI_ERR_ARG, "%s%s is no text of less than %d bytes", what, path,
                        FILE_BYTES);
 }
 
-static tutti_status read_file(tutti__tuner *tuner)
+static const char *const VARIABLE = "TUTTI_TUNER_FILE: ";
+
+static tutti_status read_file(tutti__tuner *tuner, const char *what, const char *path)
 {
     char *text, *rest;
-    tutti_status status = read_text(&text);
+    tutti_status status = read_text(what, path, &text);
     int number = 0;
 
     rest = text;
@@ -179,8 +203,7 @@ static tutti_status read_file(tutti__tuner *tuner)
         rest += strcspn(rest, "\n");
         if (*rest)
             *rest++ = '\0';
-        snprintf(where, sizeof where, "%.200s:%d", tutti__env_text(TUTTI__ENV_TUNER_FILE),
-                 ++number);
+        snprintf(where, sizeof where, "%.200s:%d", path, ++number);
         status = read_line(tuner, where, line);
     }
     free(text);
@@ -194,7 +217,7 @@ tutti_status tutti__tuner_open(tutti__tuner *tuner, size_t chunk_bytes)
     *tuner = (tutti__tuner){.chunk_bytes = chunk_bytes};
     status = read_forced(tuner, tutti__env_text(TUTTI__ENV_ALGORITHM));
     if (status == TUTTI_OK)
-        status = read_file(tuner);
+        status = read_file(tuner, VARIABLE, tutti__env_text(TUTTI__ENV_TUNER_FILE));
     if (status != TUTTI_OK)
         tutti__tuner_close(tuner);
     return status;
@@ -207,6 +230,19 @@ void tutti__tuner_close(tutti__tuner *tuner)
     tuner->n_rules = 0;
 }
 
+tutti_status tutti__tuner_read_links(const char *path, tutti__coll_links *links)
+{
+    tutti__tuner tuner = {0};
+    tutti_status status = read_file(&tuner, "", path);
+
+    if (status == TUTTI_OK && !tuner.has_links)
+        status = tutti__fail(TUTTI_ERR_NOT_FOUND,
+                             "%s has no line \"links ...\", as tutti bench --tune writes it", path);
+    *links = tuner.links;
+    tutti__tuner_close(&tuner);
+    return status;
+}
+
 tutti_status tutti__tuner_digest(uint64_t *digest_p)
 {
     const char *forced = tutti__env_text(TUTTI__ENV_ALGORITHM);
@@ -216,7 +252,7 @@ tutti_status tutti__tuner_digest(uint64_t *digest_p)
     *digest_p = 0;
     TUTTI_TRY(tutti__tuner_open(&tuner, 1)); /* refuses what is wrong */
     tutti__tuner_close(&tuner);
-    TUTTI_TRY(read_text(&text));
+    TUTTI_TRY(read_text(VARIABLE, tutti__env_text(TUTTI__ENV_TUNER_FILE), &text));
     if (*forced)
         *digest_p = tutti__hash64(forced, strlen(forced));
     if (text)
@@ -255,6 +291,58 @@ uint64_t tutti__coll_bytes(const tutti__coll *call)
            (t->scatters || t->gathers ? (uint64_t)call->size : 1);
 }
 
+void tutti__tuner_set_shape(tutti__tuner *tuner, int which, const tutti__comm *comm,
+                            const tutti__places *places, const int *ranks, int n)
+{
+    char why[160];
+
+    if (tutti__shape_of(places, ranks, n, &tuner->shapes[which], why, sizeof why) ||
+        comm->rank != 0 || !*tutti__env_text(TUTTI__ENV_TOPOLOGY) ||
+        (which == 0 && tuner->shapes[1].size > 0))
+        return;
+    tutti_log(TUTTI_LOG_WARN, "comm",
+              "group \"%s\" does not use the levels of TUTTI_TOPOLOGY in calls among %d %s: %s; "
+              "start equally many ranks below each switch, one switch after another",
+              comm->name, n, n == comm->size ? "ranks" : "hosts", why);
+}
+
+void tutti__tuner_set_links(tutti__tuner *tuner, const tutti__coll_links *links)
+{
+    tuner->links = *links;
+    memset(tuner->chosen, 0, sizeof tuner->chosen);
+    tuner->has_links = true;
+}
+
+/* NULL: the size is of no shape. */
+static const tutti__shape *shape_of(const tutti__tuner *tuner, int size)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(tuner->shapes); i++)
+        if (tuner->shapes[i].size == size)
+            return &tuner->shapes[i];
+    return NULL;
+}
+
+void tutti__tuner_place(const tutti__tuner *tuner, tutti__coll *call)
+{
+    const tutti__shape *shape = shape_of(tuner, call->size);
+
+    if (shape)
+        memcpy(call->block, shape->block, sizeof call->block);
+}
+
+uint64_t tutti__tuner_estimate(const tutti__tuner *tuner, const tutti__coll_algorithm *algorithm,
+                               const tutti__coll *call)
+{
+    const tutti__shape *shape = shape_of(tuner, call->size);
+    tutti__coll_links links = tuner->links;
+
+    for (int i = 1; i <= TUTTI__COLL_LEVELS && tuner->given && shape; i++)
+        links.level[i].byte_ps *= (uint64_t)shape->share;
+    if (shape && shape->block[0] == 0) /* one level for all: the farthest there is */
+        links.level[0] = links.level[shape->farthest];
+    return tutti__coll_estimate(algorithm, call, &links);
+}
+
 /* The line with the fewest bytes that are enough, or else with the most; NULL: none for groups of this size. */
 static const tutti__coll_algorithm *by_rules(const tutti__tuner *tuner, const tutti__coll *call)
 {
@@ -283,7 +371,7 @@ static const tutti__coll_algorithm *estimate_all(const tutti__tuner *tuner, cons
     for (size_t i = 0; i < tutti__coll_n_algorithms; i++) {
         const tutti__coll_algorithm *a = tutti__coll_algorithms[i];
         uint64_t ns = tutti__coll_fits(a, call) && tutti__coll_keeps_order(a)
-                          ? tutti__coll_estimate(a, call, &tuner->links)
+                          ? tutti__tuner_estimate(tuner, a, call)
                           : UINT64_MAX;
 
         if (ns < least) {
@@ -316,6 +404,7 @@ const tutti__coll_algorithm *tutti__tuner_choose(tutti__tuner *tuner, tutti__col
     size_t element = tutti__coll_element(call, TUTTI__COLL_WORK);
 
     call->chunk = tuner->chunk_bytes > element ? tuner->chunk_bytes / element : 1;
+    tutti__tuner_place(tuner, call);
     tuner->last[call->op] = *call;
     if (!direct)
         return NULL;

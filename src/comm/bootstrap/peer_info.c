@@ -44,7 +44,7 @@ tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_inf
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
     randombytes_buf(&mine->nonce, sizeof mine->nonce);
-    return TUTTI_OK;
+    return tutti__topology_find(mine->host, &mine->switches);
 }
 
 static tutti_status publish(const tutti__bootstrap *boot, const tutti__peer_info *mine)
@@ -238,8 +238,8 @@ tutti_status tutti__peer_info_check(const tutti__bootstrap *boot, const int *ran
         if (infos[r].choices != infos[boot->comm->rank].choices)
             return tutti__fail(
                 TUTTI_ERR_MISMATCH,
-                "rank %d has another TUTTI_ALGORITHM or TUTTI_TUNER_FILE than rank %d; "
-                "ranks that choose different algorithms would wait for each other",
+                "rank %d has another TUTTI_ALGORITHM, TUTTI_TUNER_FILE or TUTTI_TOPOLOGY than rank "
+                "%d; ranks that choose different algorithms would wait for each other",
                 r, boot->comm->rank);
     }
     return TUTTI_OK;

@@ -3,6 +3,7 @@
 #define TUTTI_COMM_BOOTSTRAP_PEER_INFO_H
 
 #include "comm/bootstrap/bootstrap.h"
+#include "comm/bootstrap/topology.h"
 
 enum { TUTTI__MAX_SOCKETS = 16 };
 
@@ -13,7 +14,9 @@ typedef struct tutti__peer_info {
     int64_t pid;
     uint32_t tcp, sockets;            /* sockets: for data, a pair; rank 0's value is used by all */
     int32_t world_rank, heartbeat_ms; /* 0: off */
-    uint64_t choices;                 /* a hash of TUTTI_ALGORITHM and of TUTTI_TUNER_FILE's text */
+    uint64_t
+        choices; /* a hash of TUTTI_ALGORITHM and of the texts of TUTTI_TUNER_FILE and TUTTI_TOPOLOGY */
+    tutti__switches switches;
     tutti__address local_at, tcp_at;
     char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */
 } tutti__peer_info;

@@ -8,6 +8,7 @@
 #ifndef TUTTI_COMM_ENGINE_ENGINE_H
 #define TUTTI_COMM_ENGINE_ENGINE_H
 
+#include "comm/algorithm/levels.h"
 #include "comm/core/failure.h"
 
 typedef struct tutti__engine tutti__engine;
@@ -54,10 +55,11 @@ struct tutti__tcp;
 tutti_status tutti__engine_single(tutti__engine **engine_p, tutti__comm *comm);
 tutti_status tutti__engine_shared_memory(tutti__engine **engine_p, tutti__comm *comm,
                                          struct tutti__shm *shm);
-tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, struct tutti__tcp *tcp);
-/* `host`: this host's ranks, within comm, with `shm` their memory; host_ids[r]: equal for ranks of one host. */
+tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, struct tutti__tcp *tcp,
+                               const tutti__places *places);
+/* `host`: this host's ranks, within comm, with `shm` their memory. */
 tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *comm,
                                         struct tutti__tcp *tcp, tutti__comm *host,
-                                        struct tutti__shm *shm, const uint64_t *host_ids);
+                                        struct tutti__shm *shm, const tutti__places *places);
 
 #endif

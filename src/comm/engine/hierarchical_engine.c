@@ -133,7 +133,7 @@ static tutti_status measure(tutti__engine *engine, double deadline)
 {
     tutti__hierarchy *h = &((hierarchical_engine *)engine)->h;
 
-    return tutti__tcp_measure(h->tcp, &h->tuner, deadline);
+    return tutti__tcp_measure(h->tcp, &h->tuner, h->rail, deadline);
 }
 
 static tutti__tuner *tuner(tutti__engine *engine)
@@ -150,9 +150,33 @@ static const tutti__engine_ops HIERARCHICAL = {.name = "shared memory + tcp",
                                                .release = release,
                                                .close = close_engine};
 
-/* Numbers the hosts in the order of their first ranks, and the ranks of each. */
-static void number_hosts(tutti__hierarchy *h, const uint64_t *host_ids, int size)
+/* Their new numbers, in all that is by host. */
+static tutti_status order_hosts(tutti__hierarchy *h, const tutti__places *places, int size)
 {
+    const size_t n = (size_t)h->n_hosts;
+    int *order = tutti__alloc(3 * n * sizeof *order), *number, *n_ranks;
+    tutti_status status =
+        order ? tutti__order_hosts(places, h->rail, h->n_hosts, order) : TUTTI_ERR_MEMORY;
+
+    number = order ? order + n : NULL;
+    n_ranks = order ? number + n : NULL;
+    for (int i = 0; i < h->n_hosts && status == TUTTI_OK; i++) {
+        number[order[i]] = i;
+        n_ranks[i] = h->n_ranks[order[i]];
+    }
+    if (status == TUTTI_OK)
+        memcpy(h->n_ranks, n_ranks, n * sizeof *n_ranks);
+    for (int r = 0; r < size && status == TUTTI_OK; r++)
+        h->host_of[r] = number[h->host_of[r]];
+    free(order);
+    return status;
+}
+
+/* Numbers the hosts in the order of their first ranks, and the ranks of each; then the hosts switch by switch. */
+static tutti_status number_hosts(tutti__hierarchy *h, const tutti__places *places, int size)
+{
+    const uint64_t *host_ids = places->hosts;
+
     for (int r = 0; r < size; r++) {
         int host = 0;
 
@@ -163,9 +187,11 @@ static void number_hosts(tutti__hierarchy *h, const uint64_t *host_ids, int size
         h->host_of[r] = host;
         h->local_rank_of[r] = h->n_ranks[host]++;
     }
+    TUTTI_TRY(order_hosts(h, places, size));
     h->n_shards = size;
     for (int host = 0; host < h->n_hosts; host++)
         h->n_shards = h->n_ranks[host] < h->n_shards ? h->n_ranks[host] : h->n_shards;
+    return TUTTI_OK;
 }
 
 /* On each other host one rank serves this one; if the hosts' sizes differ, round robin. */
@@ -184,6 +210,23 @@ static void find_partners(tutti__hierarchy *h)
         h->served_by[h->n_partners] = served_by;
         h->serves[h->n_partners++] = serves;
     }
+}
+
+/* Of the first ranks of all hosts, so of all that have one local rank. */
+static tutti_status find_shapes(tutti__hierarchy *h, const tutti__places *places)
+{
+    const tutti__comm *comm = h->comm;
+    int *firsts = tutti__alloc((size_t)h->n_hosts * sizeof *firsts);
+
+    if (!firsts)
+        return TUTTI_ERR_MEMORY;
+    for (int r = comm->size - 1; r >= 0; r--)
+        firsts[h->host_of[r]] = r;
+    tutti__tuner_set_shape(&h->tuner, 1, comm, places, firsts, h->n_hosts);
+    tutti__tuner_set_shape(&h->tuner, 0, comm, places, h->tcp->everyone, comm->size);
+    h->tuner.shapes[1].share = h->n_shards;
+    free(firsts);
+    return TUTTI_OK;
 }
 
 /* Shared memory to stage buffers that peers cannot read. */
@@ -207,7 +250,7 @@ static tutti_status make_staging(tutti__hierarchy *h)
 
 tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *comm,
                                         tutti__tcp *tcp, tutti__comm *host, tutti__shm *shm,
-                                        const uint64_t *host_ids)
+                                        const tutti__places *places)
 {
     size_t n = (size_t)comm->size;
     hierarchical_engine *engine = tutti__alloc(sizeof *engine);
@@ -239,10 +282,14 @@ tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *c
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", comm->size);
     TUTTI_TRY(
         tutti__tuner_open(&h->tuner, tutti__comm_chunk_bytes(comm, TUTTI__TUNER_CHUNK_BYTES)));
-    number_hosts(h, host_ids, comm->size);
+    TUTTI_TRY(number_hosts(h, places, comm->size));
     find_partners(h);
+    for (int i = 0; i < h->n_hosts; i++)
+        h->rail[i] = -1;
     for (int r = 0; r < comm->size; r++)
-        if (h->local_rank_of[r] == h->local_rank_of[comm->rank])
+        if (h->local_rank_of[r] == h->local_rank_of[comm->rank] &&
+            h->local_rank_of[r] < h->n_shards)
             h->rail[h->host_of[r]] = r;
+    TUTTI_TRY(find_shapes(h, places));
     return make_staging(h);
 }

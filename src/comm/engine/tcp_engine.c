@@ -30,7 +30,7 @@ static tutti_status measure(tutti__engine *engine, double deadline)
 {
     tcp_engine *e = (tcp_engine *)engine;
 
-    return tutti__tcp_measure(e->tcp, &e->tuner, deadline);
+    return tutti__tcp_measure(e->tcp, &e->tuner, NULL, deadline);
 }
 
 static tutti__tuner *tuner(tutti__engine *engine)
@@ -67,7 +67,8 @@ static const tutti__engine_ops TCP = {.name = "tcp",
                                       .release = release,
                                       .close = close_engine};
 
-tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutti__tcp *tcp)
+tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutti__tcp *tcp,
+                               const tutti__places *places)
 {
     tcp_engine *engine = tutti__alloc(sizeof *engine);
 
@@ -79,6 +80,8 @@ tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutt
     engine->base = (tutti__engine){&TCP, comm};
     engine->tcp = tcp;
     tutti__plain_init(&engine->memory);
-    return tutti__tuner_open(&engine->tuner,
-                             tutti__comm_chunk_bytes(comm, TUTTI__TUNER_CHUNK_BYTES));
+    TUTTI_TRY(
+        tutti__tuner_open(&engine->tuner, tutti__comm_chunk_bytes(comm, TUTTI__TUNER_CHUNK_BYTES)));
+    tutti__tuner_set_shape(&engine->tuner, 0, comm, places, tcp->everyone, comm->size);
+    return TUTTI_OK;
 }

@@ -1,0 +1,31 @@
+/* levels.h -- which ranks of a call are near each other: the blocks of tutti__coll.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_ALGORITHM_LEVELS_H
+#define TUTTI_COMM_ALGORITHM_LEVELS_H
+
+#include "comm/algorithm/rounds.h"
+#include "comm/bootstrap/topology.h"
+
+/* Where the ranks of a group are, by rank. */
+typedef struct tutti__places {
+    const uint64_t *hosts;
+    const tutti__switches *switches; /* NULL: not known */
+} tutti__places;
+
+/* Calls among so many ranks. Levels: 0: a host, 1: its switch, 2: the switch above, ... */
+typedef struct tutti__shape {
+    int size;
+    int block
+        [TUTTI__COLL_LEVELS]; /* all 0 if ranks do not follow each other block by block, equally many in each */
+    int farthest;             /* the level of those that are farthest from each other */
+    int share;                /* ranks of a host that use its link at the same time */
+} tutti__shape;
+
+/* Of n ranks, in this order. False if their places have blocks, but they do not follow them: why. */
+bool tutti__shape_of(const tutti__places *places, const int *ranks, int n, tutti__shape *shape,
+                     char *why, size_t capacity);
+/* Numbers of hosts, which stand for their first ranks, in an order that goes switch by switch, and otherwise is the one that they have:
+ * order[i] is the host that comes at place i. Errors: MEMORY. */
+tutti_status tutti__order_hosts(const tutti__places *places, const int *first_rank, int n,
+                                int *order);
+
+#endif
