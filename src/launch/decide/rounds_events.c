@@ -8,14 +8,14 @@ enum {
 
 void tutti__rounds_connected(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n)
 {
-    tutti__round_node **end = &r->nodes;
-
     r->now = now_ms;
     n->group_rank = -1;
     n->says.wanted_rank = -1;
-    while (*end)
-        end = &(*end)->next;
-    *end = n;
+    if (r->newest)
+        r->newest->next = n;
+    else
+        r->nodes = n;
+    r->newest = n;
 }
 
 void tutti__rounds_refuse(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, const char *why)
@@ -136,12 +136,17 @@ static void tell_of_min(tutti__rounds *r)
 
 static void forget(tutti__rounds *r, tutti__round_node *n)
 {
-    tutti__round_node **at = &r->nodes;
+    tutti__round_node **at = &r->nodes, *before = NULL;
 
-    while (*at && *at != n)
-        at = &(*at)->next;
-    if (*at)
-        *at = n->next;
+    tutti__round_unhash(r, n);
+    while (*at && *at != n) {
+        before = *at;
+        at = &before->next;
+    }
+    if (!*at)
+        return;
+    *at = n->next;
+    r->newest = r->newest == n ? before : r->newest;
 }
 
 static void lose_elastic(tutti__rounds *r, const tutti__round_node *n, bool ended, const char *why)

@@ -18,6 +18,8 @@ static inline uint64_t tutti__round_ms(double seconds, double otherwise)
 }
 /* The node of the round with that id; NULL: not connected. */
 tutti__round_node *tutti__round_find(const tutti__rounds *r, int id);
+/* It is not found by its id any more. */
+void tutti__round_unhash(tutti__rounds *r, tutti__round_node *n);
 int tutti__round_count(const tutti__rounds *r);
 /* Ends the job, and tells all nodes. */
 void tutti__round_end_job(tutti__rounds *r, int code);

@@ -272,11 +272,13 @@ int tutti__workers_chosen_code(const tutti__workers *w)
 
 /* ---- Beginning and end -------------------------------------------------------------------------------- */
 
-/* Two pipes and a socket per worker may exceed the usual limit of 1,024 descriptors. Workers get the original limit. */
+/* Two pipes and a socket per worker may exceed the usual limit of 1,024 descriptors; so may a connection to each node, and of each
+ * worker to the store, on the node that hosts the rendezvous, which any may become. Workers get the original limit. */
 static void allow_descriptors(tutti__job *job)
 {
+    const rlim_t workers = (rlim_t)job->opts.n, nodes = (rlim_t)job->opts.nodes.max;
     struct rlimit limit;
-    rlim_t wanted = 64 + 5 * (rlim_t)job->opts.n;
+    rlim_t wanted = 64 + 5 * workers + (nodes > 1 ? 2 * nodes * (1 + workers) : 0);
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return;
