@@ -123,6 +123,12 @@ static void register_own(tutti__agent *a)
     tutti__poll_loop_watch(&a->loop, fd, events, NULL, NULL, NULL);
 }
 
+static void note_readable(void *agent, void *worker)
+{
+    (void)agent;
+    ((tutti__worker *)worker)->channel.readable = true;
+}
+
 /* After the last descendant has ended, a stream is only read until it is empty, even if another process holds it open. */
 static void register_stream(tutti__agent *a, tutti__log_pipe *pipe)
 {
@@ -143,7 +149,7 @@ static void register_workers(tutti__agent *a)
     for (int i = 0; i < a->job->opts.n; i++) {
         tutti__worker *worker = &a->workers.list[i];
 
-        tutti__poll_loop_watch(&a->loop, worker->channel.fd, POLLIN, NULL, NULL, NULL);
+        tutti__poll_loop_watch(&a->loop, worker->channel.fd, POLLIN, note_readable, a, worker);
         if (!reads)
             continue;
         register_stream(a, &worker->out);

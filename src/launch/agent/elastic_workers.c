@@ -192,7 +192,9 @@ void tutti__elastic_receive(tutti__workers *w, tutti__membership *m)
     for (int i = 0; i < w->job->opts.n; i++) {
         tutti__worker *worker = &w->list[i];
 
-        receive(w, m, worker);
+        if (worker->channel.readable || !worker->running) /* what it said before it ended */
+            receive(w, m, worker);
+        worker->channel.readable = false;
         w->elastic |= worker->channel.was_ready && w->phase != TUTTI__IDLE;
         report_stopped(w, m, worker);
         if (has_commits(&worker->channel) &&

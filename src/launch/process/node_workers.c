@@ -166,6 +166,22 @@ static void sweep(tutti__workers *w)
     enter(w, TUTTI__SWEEPING, LEFTOVER_MS);
 }
 
+/* Ends what workers have left that ended since the last time, while others run. */
+static void sweep_after_ended(tutti__workers *w)
+{
+    pid_t *spared = calloc((size_t)w->job->opts.n, sizeof *spared);
+    size_t n = 0;
+
+    w->sweeps = false;
+    for (int i = 0; spared && i < w->job->opts.n; i++)
+        if (w->list[i].running)
+            spared[n++] = w->list[i].pid;
+    tutti__sort_pids(spared, n);
+    if (spared)
+        tutti__signal_descendants(SIGKILL, spared, n);
+    free(spared);
+}
+
 static void kill_all(tutti__workers *w)
 {
     int left;
@@ -218,6 +234,8 @@ void tutti__workers_advance(tutti__workers *w)
     if (w->phase == TUTTI__IDLE)
         return;
     report_stopped(w);
+    if (w->sweeps)
+        sweep_after_ended(w);
     if (w->phase == TUTTI__RUNNING && tutti__first_failed(w->list, w->job->opts.n)) {
         enter(w, TUTTI__FAILING, GRACE_MS);
         w->failing_ns = tutti__now_ns();
@@ -334,7 +352,7 @@ tutti_status tutti__workers_start(tutti__workers *w)
 {
     w->blamed = w->cause = NULL;
     w->killing_ns = 0;
-    w->suspended = w->elastic = w->finished = false;
+    w->suspended = w->elastic = w->finished = w->sweeps = false;
     w->oom_kills = tutti__oom_kills();
     for (int i = 0; i < w->job->opts.n; i++)
         w->list[i] = unstarted(w, i);
@@ -346,17 +364,9 @@ tutti_status tutti__workers_start(tutti__workers *w)
 
 void tutti__workers_sweep_after(tutti__workers *w, tutti__worker *worker)
 {
-    pid_t *spared = calloc((size_t)w->job->opts.n, sizeof *spared);
-    size_t n = 0;
-
     tutti__log_pipe_drain(&worker->out, w->console);
     tutti__log_pipe_drain(&worker->err, w->console);
-    for (int i = 0; spared && i < w->job->opts.n; i++)
-        if (w->list[i].running)
-            spared[n++] = w->list[i].pid;
-    if (spared)
-        tutti__signal_descendants(SIGKILL, spared, n);
-    free(spared);
+    w->sweeps = true;
 }
 
 tutti_status tutti__workers_replace(tutti__workers *w, tutti__worker *worker)
