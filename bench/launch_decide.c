@@ -79,11 +79,13 @@ static void run(int n)
     j->n = n;
     j->nodes = calloc((size_t)n, sizeof *j->nodes);
     j->ranks = calloc((size_t)n, sizeof *j->ranks);
-    tutti__rounds_init(&j->rounds, 0,
-                       &(tutti__rounds_opts){
-                           .min = n, .max = n, .native = true, .quiet = true, .act = act, .context = j});
+    tutti__rounds_init(
+        &j->rounds, 0,
+        &(tutti__rounds_opts){
+            .min = n, .max = n, .native = true, .quiet = true, .act = act, .context = j});
     for (int i = 0; i < n; i++) {
-        tutti__join says = {.local = i == 0, .workers = 1, .port = 1, .wanted_rank = -1, .listens = 1, .pid = i};
+        tutti__join says = {
+            .local = i == 0, .workers = 1, .port = 1, .wanted_rank = -1, .listens = 1, .pid = i};
 
         tutti__rounds_connected(&j->rounds, 0, &j->nodes[i]);
         (void)tutti__rounds_joined(&j->rounds, 0, &j->nodes[i], &says);

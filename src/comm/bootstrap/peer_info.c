@@ -180,8 +180,8 @@ static tutti_status wait_for_all(awaited *a, const tutti__request *own, tutti__w
     do {
         for (int i = 0; i < n; i++)
             wanted[i].bytes = sizeof(tutti__peer_info);
-        status = tutti__store_exchange(a->boot->store, own, wanted, n,
-                                       wait_ms(&a->waiting, deadline));
+        status =
+            tutti__store_exchange(a->boot->store, own, wanted, n, wait_ms(&a->waiting, deadline));
         own = NULL;
         if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(&a->waiting))
             say_absent(a);

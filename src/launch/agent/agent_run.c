@@ -212,6 +212,7 @@ static tutti_status prepare(tutti__agent *a)
     if (a->signals < 0)
         return tutti__fail_errno(errno, "no descriptor for signals");
     TUTTI_TRY(tutti__membership_open(&a->membership, a->job, &a->console));
+    tutti__agent_merge_output(a);
     a->membership.round_over = on_round_over;
     a->membership.context = a;
     return TUTTI_OK;
@@ -266,6 +267,7 @@ int tutti__agent_run(tutti__job *job, int control)
     tutti_store_free(job->store);
     tutti__files_close(job);
     tutti__console_free(&a->console);
+    tutti__console_free(&a->held);
     tutti__poll_loop_free(&a->loop);
     free(a);
     return code;

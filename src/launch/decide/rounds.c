@@ -346,10 +346,22 @@ static void refuse_late(tutti__rounds *r)
     r->failing = r->permanent = false;
 }
 
+/* Of many nodes not all have said that their workers failed. */
+static void tell_failures(const tutti__rounds *r)
+{
+    int failed = 0;
+
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
+        failed += n->in_round && n->failed;
+    if (r->failing && failed > 1)
+        tutti__round_say(r, "workers of %d of %d nodes failed", failed, tutti__round_count(r));
+}
+
 /* All workers of the round have ended. */
 static void conclude(tutti__rounds *r)
 {
     tell_summary(r);
+    tell_failures(r);
     refuse_late(r);
     for (tutti__round_node *n = r->nodes; n; n = n->next)
         n->in_round = n->over = false;

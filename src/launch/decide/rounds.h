@@ -40,11 +40,13 @@ typedef struct tutti__join {
 typedef struct tutti__round_node {
     struct tutti__round_node *next, *next_same; /* next_same: with the same hash of the id */
     int hashed;                                 /* the id under which it is found; 0: none */
-    tutti__join says; /* what it said, or says now */
+    tutti__join says;                           /* what it said, or says now */
     bool joined, refused;
     bool in_round;    /* it is a node of the current round */
     bool late;        /* it came after the job's first round had begun, and is not the host */
     bool over;        /* its workers of the round have ended */
+    bool failed;      /* a worker of it, in this round, not because it lost a peer */
+    bool is_cause;    /* that was the round's first failure */
     bool left;        /* it was told to end */
     bool busy;        /* has workers of a round that is over; it was told to stop them */
     bool here;        /* the state of its workers is known */

@@ -111,12 +111,14 @@ void tutti__round_stop(tutti__rounds *r, bool failing)
                                                       .failing = failing});
 }
 
-void tutti__round_note_failure(tutti__rounds *r, int code, const char *why)
+void tutti__round_note_failure(tutti__rounds *r, tutti__round_node *node, int code, const char *why)
 {
     if (r->state == TUTTI__ROUNDS_ENDED || (r->failing && (r->code != 3 || code == 3)))
         return;
     r->code = code;
     snprintf(r->why, sizeof r->why, "%s", why);
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
+        n->is_cause = n == node;
     if (r->state == TUTTI__ROUNDS_RUNNING)
         tutti__round_stop(r, true);
     r->failing = true;
@@ -167,7 +169,7 @@ static void act_on_worker(void *context, const tutti__action *a)
         tutti__round_do(r,
                         &(tutti__round_action){.act = TUTTI__ROUND_WORKER, .node = n, .worker = a});
     else if (a->id.node < 0)
-        tutti__round_note_failure(r, a->code, a->why);
+        tutti__round_note_failure(r, NULL, a->code, a->why);
 }
 
 /* ---- Beginning ---------------------------------------------------------------------------------------------- */
@@ -178,7 +180,7 @@ void tutti__round_enter(tutti__rounds *r, tutti__round_node *n)
         n->id = ++r->last_id;
     hash_id(r, n);
     n->in_round = n->here = true;
-    n->over = false;
+    n->over = n->failed = n->is_cause = false;
     n->n_refused = 0;
     n->listed = n->sent = n->acked = 0;
     r->list_changed = r->recount = true;

@@ -188,7 +188,7 @@ void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n,
         return;
     }
     snprintf(text, sizeof text, "node %s was lost: %s", tutti__node_name(n, name), why);
-    tutti__round_note_failure(r, 3, text);
+    tutti__round_note_failure(r, NULL, 3, text);
 }
 
 /* Its workers leave after the current step, without a restart. False: no others are left to continue. */
@@ -262,7 +262,8 @@ void tutti__rounds_failed(tutti__rounds *r, uint64_t now_ms, tutti__round_node *
     if (!is_current(r, n, number) || (r->state == TUTTI__ROUNDS_STOPPING && !r->failing))
         return; /* workers of nodes that stop in order may lose faster peers */
     r->permanent = r->permanent || permanent;
-    tutti__round_note_failure(r, code, why);
+    n->failed |= code != 3;
+    tutti__round_note_failure(r, n, code, why);
 }
 
 void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, int number,

@@ -231,6 +231,7 @@ static void on_node(tutti__coordinator *c, tutti__round_node *n, const json_t *m
     tutti__message_failed failed;
     tutti__message_over over;
     tutti__message_leave leave;
+    tutti__message_line line;
 
     switch (tutti__message_type_of(m)) {
     case TUTTI__MESSAGE_FAILED:
@@ -246,6 +247,10 @@ static void on_node(tutti__coordinator *c, tutti__round_node *n, const json_t *m
         leave = tutti__message_read_leave(m);
         tutti__rounds_leaves(r, now_ms(), n, leave.final,
                              leave.signal > 0 ? 128 + leave.signal : leave.code, leave.why);
+        return;
+    case TUTTI__MESSAGE_LINE:
+        line = tutti__message_read_line(m);
+        tutti__console_line(c->opts.console, line.rank, line.prefix, line.text);
         return;
     case TUTTI__MESSAGE_HERE:
         tutti__rounds_here(r, now_ms(), n);

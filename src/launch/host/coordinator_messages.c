@@ -97,11 +97,11 @@ json_t *tutti__round_message(const tutti__rounds *r, const tutti__job *job,
     case TUTTI__ROUND_REFUSE:
         return tutti__message_pack_refuse(&(tutti__message_refuse){.why = a->why});
     case TUTTI__ROUND_STOP:
-        return tutti__message_pack_stop(
-            &(tutti__message_stop){.round = a->number, .why = a->why, .failing = a->failing});
+        return tutti__message_pack_stop(&(tutti__message_stop){
+            .round = a->number, .why = a->why, .failing = a->failing, .own = a->node->is_cause});
     case TUTTI__ROUND_END:
-        return tutti__message_pack_end(
-            &(tutti__message_end){.code = a->code, .permanent = a->permanent, .why = a->why});
+        return tutti__message_pack_end(&(tutti__message_end){
+            .code = a->code, .permanent = a->permanent, .why = a->why, .own = a->node->is_cause});
     case TUTTI__ROUND_BEGIN:
         return pack_round(r, job, a);
     case TUTTI__ROUND_WELCOME:

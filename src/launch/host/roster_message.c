@@ -27,10 +27,9 @@ char *tutti__roster_text(const tutti__roster *r)
 json_t *tutti__roster_write(const tutti__roster *r)
 {
     char *text = tutti__roster_text(r);
-    json_t *object =
-        text ? json_pack("{s:I, s:I, s:s}", "term", (json_int_t)r->term, "version",
-                         (json_int_t)r->version, "list", text)
-             : NULL;
+    json_t *object = text ? json_pack("{s:I, s:I, s:s}", "term", (json_int_t)r->term, "version",
+                                      (json_int_t)r->version, "list", text)
+                          : NULL;
 
     free(text);
     return object;

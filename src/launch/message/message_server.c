@@ -140,8 +140,7 @@ bool tutti__message_server_serve(tutti__message_server *server)
 
 double tutti__message_server_deadline(const tutti__message_server *server)
 {
-    const bool is_alone =
-        !server->clients || (server->clients->local && !server->clients->next);
+    const bool is_alone = !server->clients || (server->clients->local && !server->clients->next);
     double next = server->opts.listener >= 0 ? tutti__acceptor_deadline(&server->acceptor) : 1e300;
 
     return is_alone || next < server->ping_at ? next : server->ping_at;

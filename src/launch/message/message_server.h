@@ -11,7 +11,7 @@
 typedef struct tutti__client {
     struct tutti__client *next;
     tutti__connection connection;
-    bool local;     /* it needs no authentication and no pings */
+    bool local; /* it needs no authentication and no pings */
 } tutti__client;
 
 typedef struct tutti__message_server_opts {

@@ -98,10 +98,10 @@ static void mark_descendants(process *list, size_t n, const pid_t *spared, size_
             if (list[i].ours)
                 continue;
             parent = bsearch(&key, list, n, sizeof *list, by_pid);
-            list[i].ours = (parent && parent->ours) ||
-                           (list[i].parent == self &&
-                            !(n_spared > 0 && bsearch(&list[i].pid, spared, n_spared,
-                                                      sizeof *spared, by_number)));
+            list[i].ours =
+                (parent && parent->ours) ||
+                (list[i].parent == self && !(n_spared > 0 && bsearch(&list[i].pid, spared, n_spared,
+                                                                     sizeof *spared, by_number)));
             changed |= list[i].ours;
         }
     }

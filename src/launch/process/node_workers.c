@@ -45,11 +45,14 @@ void tutti__workers_signal(tutti__workers *w, int sig)
 static void report(tutti__workers *w)
 {
     const tutti__worker *first = tutti__first_failed(w->list, w->job->opts.n);
+    tutti__console *console = w->console;
 
     if (!first || w->blamed)
         return;
     w->blamed = first;
+    w->console = w->held ? w->held : console;
     w->cause = w->report_failure(w, first);
+    w->console = console;
 }
 
 void tutti__workers_stop(tutti__workers *w, int sig)

@@ -22,6 +22,8 @@ typedef const tutti__worker *tutti__report_function(const tutti__workers *worker
 struct tutti__workers {
     tutti__job *job;
     tutti__console *console;
+    tutti__console *
+        held; /* takes the report of a failure, of which others may be the cause; NULL: `console` does */
     tutti__report_function *report_failure;
     tutti__worker *list; /* [job->opts.n] */
     int n_running;
