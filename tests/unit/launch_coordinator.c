@@ -375,7 +375,7 @@ static void a_node_that_leaves_hides_no_failure(void **state)
     say(&f, &node, OVER);
     say(&f, &f.local, OVER);
     hears(&f, &f.local, "end",
-          "\"code\":7,\"permanent\":false,\"type\":\"end\",\"why\":\"rank 0 failed\"");
+          "\"code\":7,\"own\":true,\"permanent\":false,\"type\":\"end\",\"why\":\"rank 0 failed\"");
     tutti__connection_close(&node);
     end(&f);
 }
@@ -586,7 +586,8 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     hears(&f, &f.local, "welcome", "");
     wait_for_message(&f);
     hears(&f, &f.local, "end",
-          "\"code\":3,\"permanent\":false,\"type\":\"end\",\"why\":\"timed out after 2 s waiting");
+          "\"code\":3,\"own\":false,\"permanent\":false,\"type\":\"end\",\"why\":\"timed out after "
+          "2 s waiting");
     tutti__connection_close(&b);
     end(&f);
 }
