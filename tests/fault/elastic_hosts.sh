@@ -13,7 +13,7 @@ wanted=${HOSTS:-3} cuts=${CUTS:-0} misses=()
 export TUTTI_LOG=warn,elastic:debug TUTTI_SECRET_FILE=$work/secret TUTTI_HEARTBEAT_S=1
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
 hosts_up
-flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-250} --checkpoint-every 1000 --threads 1 --log-every 1"
+flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-150} --checkpoint-every 1000 --threads 1 --log-every 1"
 train whole $flags
 steps=$(field whole/summary.json steps)
 
