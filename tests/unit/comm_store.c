@@ -243,8 +243,62 @@ static void check_wake_up(tutti_store *store)
     assert_value(store, "wake", "up");
 }
 
+/* One of several threads that each set a key and wait for those of all, in another order. */
+typedef struct exchanger {
+    tutti_store *store;
+    int me, n;
+    tutti_status status;
+    tutti__wanted wanted[8];
+    char keys[8][16], values[8][8];
+} exchanger;
+
+static void *exchange_main(void *arg)
+{
+    exchanger *x = arg;
+    char key[16];
+
+    snprintf(key, sizeof key, "of/%d", x->me);
+    for (int i = 0; i < x->n; i++) {
+        snprintf(x->keys[i], sizeof x->keys[i], "of/%d", (x->me + i) % x->n);
+        x->wanted[i] = (tutti__wanted){x->keys[i], x->values[i], sizeof x->values[i]};
+    }
+    x->status = tutti__store_exchange(
+        x->store,
+        &(tutti__request){.op = TUTTI__SET, .key = key, .value = key, .value_bytes = strlen(key)},
+        x->wanted, x->n, 20000);
+    return NULL;
+}
+
+static void check_exchange(tutti_store *store)
+{
+    enum { N = 6 };
+    pthread_t threads[N];
+    exchanger x[N];
+    char value[4] = "abc";
+    tutti__wanted two[] = {{"of/0", value, sizeof value - 1}, {"never set", value, sizeof value}};
+
+    for (int i = 0; i < N; i++) {
+        x[i] = (exchanger){.store = store, .me = i, .n = N};
+        assert_int_equal(pthread_create(&threads[i], NULL, exchange_main, &x[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(x[i].status, TUTTI_OK);
+        for (int k = 0; k < N; k++) {
+            assert_int_equal(x[i].wanted[k].bytes, 4);
+            assert_memory_equal(x[i].values[k], x[i].keys[k], 4);
+        }
+    }
+    assert_int_equal(tutti__store_exchange(store, NULL, two, 2, 50), TUTTI_ERR_TIMEOUT);
+    two[0].bytes = sizeof value - 1;
+    assert_int_equal(tutti__store_exchange(store, NULL, two, 1, 50), TUTTI_OK);
+    assert_int_equal(two[0].bytes, 4); /* it does not fit, and nothing was written */
+    assert_string_equal(value, "abc");
+}
+
 static void check_all(tutti_store *store)
 {
+    check_exchange(store);
     check_values(store);
     check_add(store);
     check_compare_set(store);

@@ -184,6 +184,7 @@ static void the_longest_list_of_nodes_is_a_message(void **state)
     tutti__roster *r = calloc(1, sizeof *r);
     tutti__message_nodes m = {.term = INT64_MAX, .version = INT64_MAX, .me = INT_MAX};
     ends e = open_ends();
+    char *text;
 
     (void)state;
     assert_non_null(r);
@@ -193,9 +194,11 @@ static void the_longest_list_of_nodes_is_a_message(void **state)
         *node = (tutti__roster_node){.id = INT_MAX, .workers = 1 << 16, .port = 65535};
         memset(node->address, 'x', sizeof node->address - 1);
     }
-    m.list = tutti__roster_list(r);
+    text = tutti__roster_text(r);
+    m.list = text;
     tutti__connection_send(&e.connection, tutti__message_pack_nodes(&m));
     assert_null(e.connection.fault);
+    free(text);
     free(r);
     close_ends(&e);
 }

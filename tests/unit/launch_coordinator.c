@@ -375,7 +375,7 @@ static void a_node_that_leaves_hides_no_failure(void **state)
     say(&f, &node, OVER);
     say(&f, &f.local, OVER);
     hears(&f, &f.local, "end",
-          "\"code\":7,\"permanent\":false,\"type\":\"end\",\"why\":\"rank 0 failed\"");
+          "\"code\":7,\"own\":true,\"permanent\":false,\"type\":\"end\",\"why\":\"rank 0 failed\"");
     tutti__connection_close(&node);
     end(&f);
 }
@@ -563,8 +563,8 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
 {
     const char *theirs =
         "{\"running\": true, \"rounds\": 1, \"me\": 2, \"id\": \"job\", \"roster\": {\"term\": 1, "
-        "\"version\": 5, \"list\": [[1, \"10.0.0.1\", 1, 2], [2, \"10.0.0.2\", 1, 2], [3, "
-        "\"10.0.0.3\", 1, 2]]}}";
+        "\"version\": 5, \"list\": \"1 10.0.0.1 1 2;2 10.0.0.2 1 2;3 "
+        "10.0.0.3 1 2;\"}}";
     tutti__roster roster = {.term = 1, .version = 4, .n = 3};
     tutti__connection b;
     fixture f;
@@ -586,7 +586,8 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     hears(&f, &f.local, "welcome", "");
     wait_for_message(&f);
     hears(&f, &f.local, "end",
-          "\"code\":3,\"permanent\":false,\"type\":\"end\",\"why\":\"timed out after 2 s waiting");
+          "\"code\":3,\"own\":false,\"permanent\":false,\"type\":\"end\",\"why\":\"timed out after "
+          "2 s waiting");
     tutti__connection_close(&b);
     end(&f);
 }
@@ -606,7 +607,7 @@ static void whoever_was_followed_asks_for_the_later_one(void **state)
     assert_false(tutti__rounds_is_paused(tutti__coordinator_rounds(f.coordinator)));
     join(&f, &b, "b",
          "{\"running\": true, \"rounds\": 1, \"me\": 2, \"id\": \"job\", \"roster\": {\"term\": 2, "
-         "\"version\": 1, \"list\": [[2, \"10.0.0.2\", 1, 2], [3, \"10.0.0.3\", 1, 2]]}}");
+         "\"version\": 1, \"list\": \"2 10.0.0.2 1 2;3 10.0.0.3 1 2;\"}}");
     hears(&f, &b, "redirect", "");
     assert_true(tutti__rounds_is_paused(tutti__coordinator_rounds(f.coordinator)));
     assert_int_equal(missing_from(&f, 0), 2);

@@ -189,6 +189,7 @@ static void rendezvous_configuration(void **state)
     assert_true(nodes->join_timeout_s == 60 && nodes->last_call_s < 0);
     assert_true(nodes->keep_alive_s == 0.5 && nodes->keep_alive_misses == 7 && nodes->hosts == 1);
     assert_int_equal(nodes_of("--rdzv-conf is_host=0")->hosts, -1);
+    assert_int_equal(nodes_of("--rdzv-conf merge_output=yes")->merges, 1);
     assert_true(nodes_of("--rdzv-conf timeout=900")->join_timeout_s == 900);
     assert_true(nodes_of("--rdzv-conf=")->join_timeout_s == 0);
     refused("--rdzv-conf join_timeot=3", "did you mean join_timeout?");

@@ -253,7 +253,9 @@ static void only_a_process_group_of_a_worker_is_killed(void **state)
     (void)state;
     assert_int_equal(tutti__workers_new(&workers, &job, &console, NULL), TUTTI_OK);
     workers.list[0].pid = begin_stranger(&fd);
+    workers.phase = TUTTI__RUNNING;
     tutti__workers_sweep_after(&workers, &workers.list[0]);
+    tutti__workers_advance(&workers);
     assert_int_equal(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
     assert_int_equal(read(fd, &byte, 1), 1); /* 0: it was killed */
     close(fd);

@@ -114,17 +114,21 @@ static void written_and_read(void **state)
     json_object_set_new(object, "term", json_integer(0));
     assert_false(tutti__roster_read(&back, object));
     json_object_set_new(object, "term", json_integer(1));
-    json_object_set_new(object, "list", json_pack("[[i, s, i, i]]", 1, "10.0.0.1", 65536, 1));
+    json_object_set_new(object, "list", json_string("1 10.0.0.1 65536 1;"));
     assert_false(tutti__roster_read(&back, object));
-    json_object_set_new(object, "list", json_pack("[[i, s, i, i]]", 1, "\033[2J", 1, 1));
+    json_object_set_new(object, "list", json_string("1 \033[2J 1 1;"));
     assert_false(tutti__roster_read(&back, object));
-    json_object_set_new(object, "list",
-                        json_pack("[[I, s, i, i]]", (json_int_t)1 << 32 | 1, "10.0.0.1", 1, 1));
+    json_object_set_new(object, "list", json_string("4294967297 10.0.0.1 1 1;"));
     assert_false(tutti__roster_read(&back, object));
-    json_object_set_new(object, "list", json_pack("[[i, s, i, i]]", 1, "10.0.0.1", 1, 1 << 20));
+    json_object_set_new(object, "list", json_string("1 10.0.0.1 1 1048576;"));
     assert_false(tutti__roster_read(&back, object));
-    json_object_set_new(object, "list", json_pack("[[i]]", 1));
+    json_object_set_new(object, "list", json_string("1;"));
     assert_false(tutti__roster_read(&back, object));
+    json_object_set_new(object, "list", json_string("1 10.0.0.1 1 1"));
+    assert_false(tutti__roster_read(&back, object));
+    json_object_set_new(object, "list", json_string("1 - 0 1;"));
+    assert_true(tutti__roster_read(&back, object));
+    assert_string_equal(back.list[0].address, "");
     json_decref(object);
     assert_false(tutti__roster_read(&back, NULL));
 }

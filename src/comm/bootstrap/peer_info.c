@@ -11,10 +11,11 @@
 
 #include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 8, ANSWER_MS = 1000 };
+enum { PROTOCOL = 8, ANSWER_MS = 1000, KEY = 256 };
 
 /* Threads of a process are on one host, except if a test assigns them to several. */
 static uint64_t host_id(const tutti__bootstrap *boot)
@@ -47,20 +48,17 @@ tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_inf
     return tutti__topology_find(mine->host, &mine->switches);
 }
 
-static tutti_status publish(const tutti__bootstrap *boot, const tutti__peer_info *mine)
+static void write_key(const tutti__bootstrap *boot, int rank, char key[KEY])
 {
-    char key[256];
-
-    snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, boot->comm->rank);
-    return tutti_store_set(boot->store, key, mine, sizeof *mine);
+    snprintf(key, KEY, "%s/rank/%d", boot->prefix, rank);
 }
 
 /* TIMEOUT: it has not; IO: the store is gone. It does not wait for the store, because it may be called many times. */
 static tutti_status has_published(const tutti__bootstrap *boot, int rank)
 {
-    char key[256];
+    char key[KEY];
 
-    snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, rank);
+    write_key(boot, rank, key);
     return boot->store->ops->ask(
         boot->store, &(tutti__request){.op = TUTTI__WAIT, .key = key, .patience_ms = ANSWER_MS},
         &(tutti__reply){0});
@@ -173,26 +171,54 @@ static int wait_ms(const tutti__waiting *waiting, double deadline)
     return tutti__poll_ms(next < deadline ? next : deadline);
 }
 
-static tutti_status read_one(awaited *a, int rank, tutti__peer_info *theirs, double deadline)
+/* A wait only ends to log who is missing. own: to be published; NULL: it is. */
+static tutti_status wait_for_all(awaited *a, const tutti__request *own, tutti__wanted *wanted,
+                                 int n, double deadline)
 {
-    tutti_store *store = a->boot->store;
-    size_t bytes;
-    char key[256];
     tutti_status status;
 
-    snprintf(key, sizeof key, "%s/rank/%d", a->boot->prefix, rank);
     do {
-        bytes = sizeof *theirs;
-        status = tutti_store_get(store, key, theirs, &bytes, wait_ms(&a->waiting, deadline));
+        for (int i = 0; i < n; i++)
+            wanted[i].bytes = sizeof(tutti__peer_info);
+        status =
+            tutti__store_exchange(a->boot->store, own, wanted, n, wait_ms(&a->waiting, deadline));
+        own = NULL;
         if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(&a->waiting))
             say_absent(a);
     } while (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() < deadline);
-    if (status == TUTTI_ERR_TIMEOUT)
-        return fail_absent(a);
-    if (status == TUTTI_ERR_ARG || (status == TUTTI_OK && bytes != sizeof *theirs)) {
-        theirs->protocol = 0; /* of another version */
-        return TUTTI_OK;
+    return status == TUTTI_ERR_TIMEOUT ? fail_absent(a) : status;
+}
+
+/* Publishes this rank's, and reads those of its neighbours, all in one request to the store. */
+static tutti_status read_all(awaited *a, const int *ranks, int n, tutti__peer_info *infos,
+                             double deadline)
+{
+    const tutti__bootstrap *boot = a->boot;
+    const int rank = boot->comm->rank;
+    char(*keys)[KEY] = malloc(((size_t)n + 1) * sizeof *keys);
+    tutti__wanted *wanted = malloc(((size_t)n + 1) * sizeof *wanted);
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    if (keys && wanted) {
+        write_key(boot, rank, keys[n]);
+        for (int i = 0; i < n; i++) {
+            write_key(boot, ranks[i], keys[i]);
+            wanted[i] = (tutti__wanted){.key = keys[i], .value = &infos[ranks[i]]};
+        }
+        status = wait_for_all(a,
+                              &(tutti__request){.op = TUTTI__SET,
+                                                .key = keys[n],
+                                                .value = &infos[rank],
+                                                .value_bytes = sizeof infos[rank]},
+                              wanted, n, deadline);
+    } else {
+        (void)tutti__fail(status, "no memory for the addresses of %d neighbours", n);
     }
+    for (int i = 0; i < n && status == TUTTI_OK; i++)
+        if (wanted[i].bytes != sizeof infos[0])
+            infos[ranks[i]].protocol = 0; /* of another version */
+    free(keys);
+    free(wanted);
     return status;
 }
 
@@ -213,10 +239,8 @@ tutti_status tutti__peer_info_exchange(const tutti__bootstrap *boot, const tutti
     const bool all = boot->comm->rank == 0;
     awaited a = {boot, all ? NULL : ranks, all ? boot->comm->size - 1 : n, tutti__waiting_begin()};
 
-    TUTTI_TRY(publish(boot, mine));
     infos[boot->comm->rank] = *mine;
-    for (int i = 0; i < n; i++)
-        TUTTI_TRY(read_one(&a, ranks[i], &infos[ranks[i]], deadline));
+    TUTTI_TRY(read_all(&a, ranks, n, infos, deadline));
     for (int i = 0; i < n; i++)
         if (infos[ranks[i]].protocol == PROTOCOL)
             note_name(boot, ranks[i], &infos[ranks[i]]);

@@ -238,6 +238,11 @@ static void report(tutti__flight *flight)
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the report");
     if (text && flight->launched)
         status = tell_launcher(flight, text);
+    if (status != TUTTI_OK &&
+        text) /* the same on all ranks, unlike the key, so that it is shown once */
+        status = tutti__fail(status,
+                             "%s has not taken them within %g s: it is busy, or its host is lost",
+                             flight->store->where, STORE_MS * 1e-3);
     if (text && *folder && status == TUTTI_OK)
         status = write_report(flight, folder, text);
     if (status != TUTTI_OK)

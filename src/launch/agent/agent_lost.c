@@ -13,6 +13,7 @@ void tutti__agent_lost_coordinator(tutti__agent *a)
 {
     tutti__membership *m = &a->membership;
 
+    tutti__agent_show_held(a, true);
     if (a->leaving && a->workers.phase < TUTTI__STOPPING)
         tutti__workers_stop(&a->workers, a->stop_signal);
     if (a->workers.finished && a->workers.phase == TUTTI__IDLE)

@@ -11,7 +11,8 @@
 typedef struct tutti__agent {
     tutti__job *job;
     int control, signals; /* descriptors */
-    tutti__console console;
+    tutti__console console,
+        held; /* held: of jobs that merge their output, a report not shown yet */
     tutti__membership membership;
     tutti__workers workers;
     tutti__chaos chaos;
@@ -43,6 +44,13 @@ void tutti__agent_report_failure(tutti__agent *a);
 void tutti__agent_stop(tutti__agent *a, int sig);
 void tutti__agent_read_signals(void *agent, void *unused);
 void tutti__agent_read_control(void *agent, void *unused);
+
+/* agent_output.c: whether this node says what concerns all nodes: where one would do, the coordinator's does. */
+bool tutti__agent_speaks(const tutti__agent *a);
+/* Shows the report of a failure that was held back, or drops it. */
+void tutti__agent_show_held(tutti__agent *a, bool shown);
+/* Has the coordinator show what workers of other nodes may say too. */
+void tutti__agent_merge_output(tutti__agent *a);
 
 /* agent_round.c: executes a message of the coordinator; ends the round when no process of it is left on this node. */
 void tutti__agent_execute(tutti__agent *a, const json_t *message);

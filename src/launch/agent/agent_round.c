@@ -59,10 +59,11 @@ static void begin_round(tutti__agent *a, const tutti__message_round *m)
         snprintf(a->job->id, sizeof a->job->id, "%s", m->id);
     a->job->opts.max_restarts = m->max_restarts;
     a->reported_failure = a->printed_why = false;
+    tutti__agent_show_held(a, false);
     tutti__succession_forget(&a->membership.search.succession);
     if (a->stop_signal || a->ended)
         return; /* the coordinator must be told first */
-    if (a->membership.rounds > 0)
+    if (a->membership.rounds > 0 && tutti__agent_speaks(a))
         print_restart(a);
     a->membership.rounds = round->number + 1;
     a->membership.restarts = round->restarts;
@@ -75,14 +76,20 @@ static void begin_round(tutti__agent *a, const tutti__message_round *m)
 
 static void on_end(tutti__agent *a, const tutti__message_end *m)
 {
+    const bool speaks = tutti__agent_speaks(a);
+
     a->ended = true;
     a->end_code = m->code;
-    if (*m->why && !a->stop_signal && !a->reported_failure && !a->printed_why)
+    tutti__agent_show_held(a, m->own);
+    if (a->membership.coordinator)
+        tutti__console_report_repeats(&a->console);
+    if (*m->why && !a->stop_signal && !a->reported_failure && !a->printed_why && speaks)
         tutti__console_say(&a->console, "%s", m->why);
-    if (m->permanent && a->job->round.restarts < a->job->opts.max_restarts && !a->stop_signal)
+    if (speaks && m->permanent && a->job->round.restarts < a->job->opts.max_restarts &&
+        !a->stop_signal)
         tutti__console_say(&a->console, "no restart (--max-restarts %d): each round would end so",
                            a->job->opts.max_restarts);
-    if (a->end_code != 0 && a->job->round.restarts > 0 &&
+    if (speaks && a->end_code != 0 && a->job->round.restarts > 0 &&
         a->job->round.restarts >= a->job->opts.max_restarts && !a->stop_signal)
         tutti__console_say(&a->console, "no restart is left (--max-restarts %d)",
                            a->job->opts.max_restarts);
@@ -91,9 +98,11 @@ static void on_end(tutti__agent *a, const tutti__message_end *m)
         tutti__connection_close(&a->membership.connection); /* acknowledges the end */
 }
 
-static void on_stop(tutti__agent *a, const char *why)
+static void on_stop(tutti__agent *a, const char *why, bool own)
 {
-    if (*why && !a->reported_failure && !a->stop_signal) {
+    if (own)
+        tutti__agent_show_held(a, true);
+    if (*why && !a->reported_failure && !a->stop_signal && tutti__agent_speaks(a)) {
         tutti__console_say(&a->console, "%s; stopping the workers", why);
         a->printed_why = true;
     }
@@ -113,11 +122,13 @@ void tutti__agent_execute(tutti__agent *a, const json_t *m)
         begin_round(a, &round);
         return;
     case TUTTI__MESSAGE_WAIT:
-        tutti__console_say(&a->console, "%s", tutti__message_read_wait(m).why);
+        if (tutti__agent_speaks(a) &&
+            (a->membership.coordinator || a->job->opts.nodes.max <= TUTTI__FEW_NODES))
+            tutti__console_say(&a->console, "%s", tutti__message_read_wait(m).why);
         return;
     case TUTTI__MESSAGE_STOP:
         if (current)
-            on_stop(a, tutti__message_read_stop(m).why);
+            on_stop(a, tutti__message_read_stop(m).why, tutti__message_read_stop(m).own);
         return;
     case TUTTI__MESSAGE_ELASTIC:
         if (current)

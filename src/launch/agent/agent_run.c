@@ -123,6 +123,12 @@ static void register_own(tutti__agent *a)
     tutti__poll_loop_watch(&a->loop, fd, events, NULL, NULL, NULL);
 }
 
+static void note_readable(void *agent, void *worker)
+{
+    (void)agent;
+    ((tutti__worker *)worker)->channel.readable = true;
+}
+
 /* After the last descendant has ended, a stream is only read until it is empty, even if another process holds it open. */
 static void register_stream(tutti__agent *a, tutti__log_pipe *pipe)
 {
@@ -143,7 +149,7 @@ static void register_workers(tutti__agent *a)
     for (int i = 0; i < a->job->opts.n; i++) {
         tutti__worker *worker = &a->workers.list[i];
 
-        tutti__poll_loop_watch(&a->loop, worker->channel.fd, POLLIN, NULL, NULL, NULL);
+        tutti__poll_loop_watch(&a->loop, worker->channel.fd, POLLIN, note_readable, a, worker);
         if (!reads)
             continue;
         register_stream(a, &worker->out);
@@ -206,6 +212,7 @@ static tutti_status prepare(tutti__agent *a)
     if (a->signals < 0)
         return tutti__fail_errno(errno, "no descriptor for signals");
     TUTTI_TRY(tutti__membership_open(&a->membership, a->job, &a->console));
+    tutti__agent_merge_output(a);
     a->membership.round_over = on_round_over;
     a->membership.context = a;
     return TUTTI_OK;
@@ -260,6 +267,7 @@ int tutti__agent_run(tutti__job *job, int control)
     tutti_store_free(job->store);
     tutti__files_close(job);
     tutti__console_free(&a->console);
+    tutti__console_free(&a->held);
     tutti__poll_loop_free(&a->loop);
     free(a);
     return code;

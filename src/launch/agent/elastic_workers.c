@@ -18,6 +18,14 @@
 
 enum { COMMITS_MS = 100 }; /* faster steps are reported together */
 
+/* Between two reports of a worker's commits. One coordinator hears those of all workers: no more than 1,000 a second. */
+static uint64_t commits_ns(const tutti__workers *w)
+{
+    const int world_size = w->job->round.world_size;
+
+    return (uint64_t)(world_size > COMMITS_MS ? world_size : COMMITS_MS) * MS;
+}
+
 /* Clears the progress bar of a worker that writes to the terminal itself; a living one draws it again. */
 static void say(const tutti__workers *w, const char *format, ...) TUTTI_PRINTF(2, 3);
 static void say(const tutti__workers *w, const char *format, ...)
@@ -191,11 +199,13 @@ void tutti__elastic_receive(tutti__workers *w, tutti__membership *m)
     for (int i = 0; i < w->job->opts.n; i++) {
         tutti__worker *worker = &w->list[i];
 
-        receive(w, m, worker);
+        if (worker->channel.readable || !worker->running) /* what it said before it ended */
+            receive(w, m, worker);
+        worker->channel.readable = false;
         w->elastic |= worker->channel.was_ready && w->phase != TUTTI__IDLE;
         report_stopped(w, m, worker);
         if (has_commits(&worker->channel) &&
-            tutti__now_ns() >= worker->channel.reported_ns + COMMITS_MS * (uint64_t)MS)
+            tutti__now_ns() >= worker->channel.reported_ns + commits_ns(w))
             report_commits(w, m, worker);
     }
     report_ended(w, m);
@@ -222,8 +232,8 @@ uint64_t tutti__elastic_deadline(const tutti__workers *w)
     for (int i = 0; i < w->job->opts.n && w->phase != TUTTI__IDLE; i++) {
         const tutti__worker_channel *channel = &w->list[i].channel;
 
-        if (has_commits(channel) && channel->reported_ns + COMMITS_MS * (uint64_t)MS < next)
-            next = channel->reported_ns + COMMITS_MS * (uint64_t)MS;
+        if (has_commits(channel) && channel->reported_ns + commits_ns(w) < next)
+            next = channel->reported_ns + commits_ns(w);
     }
     return next;
 }

@@ -31,6 +31,9 @@ typedef struct tutti__console {
     int own[3];
     int error;   /* errno of a failed write or allocation: later output is dropped */
     int streams; /* open streams that have had output */
+    /* Takes a line of Tutti's for another console, which shows it once for all nodes; false: it cannot. NULL: it is shown here */
+    bool (*forward)(void *context, int rank, const char *prefix, const char *line, size_t bytes);
+    void *context;
     tutti__repeat repeats[8];
 } tutti__console;
 
@@ -47,6 +50,9 @@ static inline bool tutti__console_empty(const tutti__console *console)
 /* repeats.c: true if the line repeats one of another rank that was shown a moment ago, so it is not shown. The second function
  * prints the ranks whose lines were dropped, at the latest when the last stream has ended. */
 bool tutti__console_repeats(tutti__console *console, int rank, const char *line, size_t bytes);
+/* Shows a line of another node's worker, unless it repeats one. */
+void tutti__console_line(tutti__console *console, int rank, const char *prefix, const char *line);
+bool tutti__console_is_ours(const char *line, size_t bytes);
 void tutti__console_report_repeats(tutti__console *console);
 /* Hash of what this rank says, with '*' for its own number, after "rank " or '['. At most 8 KiB count. */
 uint64_t tutti__hash_without_rank(const char *text, size_t bytes, int rank);

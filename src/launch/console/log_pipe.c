@@ -24,6 +24,10 @@ static bool show(const tutti__log_pipe *pipe, tutti__console *console, const cha
 {
     if (pipe->console_fd < 0)
         return false;
+    if (pipe->console_fd == STDERR_FILENO && *pipe->prefix && console->forward &&
+        tutti__console_is_ours(text, bytes) &&
+        console->forward(console->context, pipe->rank, pipe->prefix, text, bytes))
+        return false;
     if (pipe->console_fd == STDERR_FILENO && *pipe->prefix &&
         tutti__console_repeats(console, pipe->rank, text, bytes))
         return false;

@@ -13,7 +13,7 @@
 enum { LONGEST = 8192, QUOTED = 72 };
 #define KEEP_NS 1000000000u /* how long to wait for the next one */
 
-static bool is_ours(const char *line, size_t bytes)
+bool tutti__console_is_ours(const char *line, size_t bytes)
 {
     return bytes > 6 && bytes < LONGEST && memcmp(line, "tutti", 5) == 0 && strchr(" :[", line[5]);
 }
@@ -115,7 +115,7 @@ bool tutti__console_repeats(tutti__console *console, int rank, const char *line,
 {
     uint64_t hash, now;
 
-    if (!is_ours(line, bytes))
+    if (!tutti__console_is_ours(line, bytes))
         return false;
     now = tutti__now_ns();
     hash = tutti__hash_without_rank(line, bytes, rank);
@@ -129,4 +129,10 @@ bool tutti__console_repeats(tutti__console *console, int rank, const char *line,
     }
     remember(console, hash, rank, line, bytes);
     return false;
+}
+
+void tutti__console_line(tutti__console *console, int rank, const char *prefix, const char *line)
+{
+    if (!tutti__console_repeats(console, rank, line, strlen(line)))
+        tutti__console_print(console, "%s%s\n", prefix, line);
 }

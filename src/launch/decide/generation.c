@@ -31,13 +31,30 @@ void tutti__generations_free(tutti__generations *g)
     g->n = g->capacity = 0;
 }
 
+int tutti__generation_place(const tutti__generations *g, int node, int local_rank)
+{
+    int low = 0, high = g->n;
+
+    while (low < high) {
+        const int mid = low + (high - low) / 2;
+        const tutti__worker_id *id = &g->list[mid].id;
+
+        if (id->node < node || (id->node == node && id->local_rank < local_rank))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
 tutti__generation_worker *tutti__generation_find(const tutti__generations *g, int node,
                                                  int local_rank)
 {
-    for (int i = 0; i < g->n; i++)
-        if (g->list[i].id.node == node && g->list[i].id.local_rank == local_rank)
-            return &g->list[i];
-    return NULL;
+    const int at = tutti__generation_place(g, node, local_rank);
+
+    return at < g->n && g->list[at].id.node == node && g->list[at].id.local_rank == local_rank
+               ? &g->list[at]
+               : NULL;
 }
 
 /* The worker with this process; NULL: unknown, or no longer known. */
@@ -221,26 +238,27 @@ static int count_left(const tutti__generations *g)
     return n;
 }
 
+/* The workers of a node follow each other in the list. */
 static void tell_generation(const tutti__generations *g, tutti__generation_worker *const *list,
                             int n, bool fresh)
 {
     const int left = count_left(g);
 
-    for (int i = 0; i < n; i++) {
-        tutti__action a = {.act = TUTTI__ACT_GENERATION,
-                           .id = list[i]->id,
-                           .generation = g->last,
-                           .rank = i,
-                           .size = n,
-                           .fresh = fresh,
-                           .committed = fresh && (g->opts.begun || g->step > 0),
-                           .left = left};
-
-        for (int k = 0; k < n; k++) {
-            a.local_size += list[k]->id.node == a.id.node;
-            a.local_rank += list[k]->id.node == a.id.node && k < i;
-        }
-        g->opts.act(g->opts.context, &a);
+    for (int first = 0, end; first < n; first = end) {
+        for (end = first; end < n && list[end]->id.node == list[first]->id.node;)
+            end++;
+        for (int i = first; i < end; i++)
+            g->opts.act(g->opts.context,
+                        &(tutti__action){.act = TUTTI__ACT_GENERATION,
+                                         .id = list[i]->id,
+                                         .generation = g->last,
+                                         .rank = i,
+                                         .size = n,
+                                         .local_rank = i - first,
+                                         .local_size = end - first,
+                                         .fresh = fresh,
+                                         .committed = fresh && (g->opts.begun || g->step > 0),
+                                         .left = left});
     }
 }
 
@@ -271,17 +289,29 @@ static void form(tutti__generations *g, uint64_t now)
 
 /* ---- What the table requires --------------------------------------------------------------------------- */
 
-/* Whether waiting workers can continue without w; not if w is the only one with the state. If they lost theirs because w, of
- * their generation, had a share of it, w has lost the others' shares as well. */
+/* Whether a waiting worker can continue without w; not if w is the only one with the state. If it lost its own because w, of its
+ * generation, had a share of it, w has lost the others' shares as well. */
+static bool waits_for(const tutti__generation_worker *o, const tutti__generation_worker *w)
+{
+    return o != w && o->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(o) &&
+           (o->step >= 0 || w->step < 0 || (o->was_shared && o->generation == w->generation));
+}
+
 static bool is_waited_for(const tutti__generations *g, const tutti__generation_worker *w)
 {
-    for (int i = 0; i < g->n; i++) {
-        const tutti__generation_worker *o = &g->list[i];
-
-        if (o != w && o->state == TUTTI__WORKER_WAITING && tutti__generation_is_open(o) &&
-            (o->step >= 0 || w->step < 0 || (o->was_shared && o->generation == w->generation)))
+    for (int i = 0; i < g->n; i++)
+        if (waits_for(&g->list[i], w))
             return true;
-    }
+    return false;
+}
+
+/* Whether any waiting worker waits for one that has the state. */
+static bool has_claim(const tutti__generations *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].state == TUTTI__WORKER_WAITING && tutti__generation_is_open(&g->list[i]) &&
+            (g->list[i].step >= 0 || g->list[i].was_shared))
+            return true;
     return false;
 }
 
@@ -321,9 +351,10 @@ static bool is_late(const tutti__generations *g, const tutti__generation_worker 
 {
     if (now >= holds_up_until(g, w))
         return true;
-    return w->state == TUTTI__WORKER_IN && w->broken && is_waited_for(g, w) &&
+    return w->state == TUTTI__WORKER_IN && w->broken &&
            (w->stopped || (w->accusers > 0 && is_alone(g, w)) ||
-            now >= w->broken_ms + g->opts.limit_ms);
+            now >= w->broken_ms + g->opts.limit_ms) &&
+           is_waited_for(g, w); /* last, since it looks at all: mostly no worker is late */
 }
 
 /* Whether it is its node that another cannot reach: all workers there, or a replacement, too. */
@@ -514,6 +545,7 @@ uint64_t tutti__generations_deadline(const tutti__generations *g)
 {
     const tutti__generation_worker *first = first_newcomer(g);
     bool starting = count(g, TUTTI__WORKER_STARTING) > 0, in = count(g, TUTTI__WORKER_IN) > 0;
+    const bool claims = first && has_claim(g);
     uint64_t next = UINT64_MAX, at;
 
     if (g->finished || g->failed || g->paused || !g->elastic)
@@ -522,7 +554,8 @@ uint64_t tutti__generations_deadline(const tutti__generations *g)
         const tutti__generation_worker *w = &g->list[i];
 
         at = w->broken_ms + g->opts.limit_ms;
-        if (w->state == TUTTI__WORKER_IN && w->broken && is_waited_for(g, w) && at < next)
+        if (w->state == TUTTI__WORKER_IN && w->broken && at < next && (claims || w->step < 0) &&
+            is_waited_for(g, w))
             next = at;
         at = holds_up_until(g, w);
         next = at < next ? at : next;

@@ -135,9 +135,21 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__generation_work
         tutti__generation_tell_leave(g, w);
 }
 
-static void on_committed(tutti__generations *g, uint64_t now, tutti__generation_worker *w,
+static bool rests(const tutti__generations *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].resting)
+            return true;
+    return false;
+}
+
+/* Whether it may require an action: all workers report their commits, as long as the job runs. */
+static bool on_committed(tutti__generations *g, uint64_t now, tutti__generation_worker *w,
                          const tutti__worker_message *message)
 {
+    const bool is_new = message->step > g->step || message->step > g->reached;
+    bool forms;
+
     w->step = message->step > w->step ? message->step : w->step;
     note_step(g, message->step);
     w->unreached = false;
@@ -146,12 +158,14 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__generation_
         w->pause = 0;
     }
     if (w->state != TUTTI__WORKER_IN || message->generation != g->last)
-        return;
+        return is_new && rests(g);
+    forms = !g->formed;
     g->formed = true;
     g->commit_ms = now;
     g->uncommitted = 0;
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
+    return forms || (is_new && rests(g));
 }
 
 static void on_leaves(tutti__generations *g, uint64_t now, tutti__generation_worker *w,
@@ -199,8 +213,8 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
         return;
     if (message->kind == TUTTI__WORKER_READY)
         on_ready(g, now_ms, w, message);
-    else if (message->kind == TUTTI__WORKER_COMMITTED)
-        on_committed(g, now_ms, w, message);
+    else if (message->kind == TUTTI__WORKER_COMMITTED && !on_committed(g, now_ms, w, message))
+        return;
     else if (message->kind == TUTTI__WORKER_LEAVES)
         on_leaves(g, now_ms, w, message);
     else if (message->kind == TUTTI__WORKER_FINISHED)
@@ -236,14 +250,6 @@ static void replace(tutti__generations *g, uint64_t now, tutti__generation_worke
                  "%lld step%s",
                  w->deaths, (long long)w->pause, w->pause == 1 ? "" : "s");
     tutti__generation_act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_REST, w, why);
-}
-
-static bool rests(const tutti__generations *g)
-{
-    for (int i = 0; i < g->n; i++)
-        if (g->list[i].resting)
-            return true;
-    return false;
 }
 
 /* No worker is left, and none will be started: it is unknown whether the work is done. */
@@ -358,7 +364,7 @@ void tutti__generations_stopped(tutti__generations *g, uint64_t now_ms, tutti__w
 
 static tutti__generation_worker *insert(tutti__generations *g, tutti__worker_id id)
 {
-    int at = 0;
+    const int at = tutti__generation_place(g, id.node, id.local_rank);
 
     if (g->n == g->capacity) {
         int capacity = g->capacity * 2 + 16;
@@ -369,10 +375,6 @@ static tutti__generation_worker *insert(tutti__generations *g, tutti__worker_id 
         g->list = list;
         g->capacity = capacity;
     }
-    while (at < g->n &&
-           (g->list[at].id.node < id.node ||
-            (g->list[at].id.node == id.node && g->list[at].id.local_rank < id.local_rank)))
-        at++;
     memmove(g->list + at + 1, g->list + at, (size_t)(g->n - at) * sizeof *g->list);
     g->n++;
     g->list[at] = (tutti__generation_worker){.id = id, .step = -1, .death_step = -1};

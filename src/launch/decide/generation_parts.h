@@ -5,6 +5,8 @@
 
 #include "launch/decide/generation.h"
 
+/* Where the worker with a node's local rank is in the list, or belongs. */
+int tutti__generation_place(const tutti__generations *g, int node, int local_rank);
 /* The worker with a node's local rank, whichever process that is now; NULL: none. */
 tutti__generation_worker *tutti__generation_find(const tutti__generations *g, int node,
                                                  int local_rank);

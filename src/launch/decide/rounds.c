@@ -69,43 +69,103 @@ static tutti__round_node **choose_nodes(const tutti__rounds *r, int *n_p)
     return chosen;
 }
 
-static void tell_round(tutti__rounds *r, tutti__round_node *n)
+/* Ranks among the workers of one role. */
+typedef struct role {
+    const char *name;
+    int before, workers; /* on nodes before the one that is told; on all */
+} role;
+
+/* The role of a node among the n_p roles; a new one if it has none of these. Mostly all nodes have the same. */
+static role *find_role(role *roles, int *n_p, const tutti__round_node *n)
 {
-    int world_size = 0, first_role_rank = 0, role_world_size = 0;
+    for (int i = 0; i < *n_p; i++)
+        if (strcmp(roles[i].name, n->says.role) == 0)
+            return &roles[i];
+    roles[*n_p] = (role){.name = n->says.role};
+    return &roles[(*n_p)++];
+}
 
-    for (const tutti__round_node *o = r->nodes; o; o = o->next) {
-        bool same_role = o->in_round && strcmp(o->says.role, n->says.role) == 0;
-
-        if (o->in_round && o->first_rank + o->says.workers > world_size)
-            world_size = o->first_rank + o->says.workers;
-        role_world_size += same_role ? o->says.workers : 0;
-        first_role_rank += same_role && o->first_rank < n->first_rank ? o->says.workers : 0;
-    }
+static void tell_round(tutti__rounds *r, tutti__round_node *n, int n_nodes, int world_size,
+                       const role *its)
+{
     tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_BEGIN,
                                               .node = n,
                                               .number = r->number,
-                                              .n_nodes = tutti__round_count(r),
+                                              .n_nodes = n_nodes,
                                               .world_size = world_size,
-                                              .first_role_rank = first_role_rank,
-                                              .role_world_size = role_world_size});
+                                              .first_role_rank = its->before,
+                                              .role_world_size = its->workers});
 }
 
-/* The lowest node number, or rank, from which `n` are free. */
+/* Tells all nodes of a new round, in their order. False: no memory. */
+static bool tell_all(tutti__rounds *r, tutti__round_node *const *nodes, int n)
+{
+    role *roles = malloc((size_t)n * sizeof *roles);
+    int n_roles = 0, world_size = 0;
+
+    if (!roles)
+        return false;
+    for (int i = 0; i < n; i++) {
+        find_role(roles, &n_roles, nodes[i])->workers += nodes[i]->says.workers;
+        world_size += nodes[i]->says.workers;
+    }
+    for (int i = 0; i < n && r->state == TUTTI__ROUNDS_RUNNING; i++) {
+        role *its = find_role(roles, &n_roles, nodes[i]);
+
+        tell_round(r, nodes[i], n, world_size, its);
+        its->before += nodes[i]->says.workers;
+    }
+    free(roles);
+    return true;
+}
+
+/* Tells one that comes to a round. */
+static void tell_late(tutti__rounds *r, tutti__round_node *n)
+{
+    role its = {.name = n->says.role};
+    int world_size = 0;
+
+    for (const tutti__round_node *o = r->nodes; o; o = o->next) {
+        bool same_role = o->in_round && strcmp(o->says.role, its.name) == 0;
+
+        if (o->in_round && o->first_rank + o->says.workers > world_size)
+            world_size = o->first_rank + o->says.workers;
+        its.workers += same_role ? o->says.workers : 0;
+        its.before += same_role && o->first_rank < n->first_rank ? o->says.workers : 0;
+    }
+    tell_round(r, n, tutti__round_count(r), world_size, &its);
+}
+
+/* What nodes of the round have: node numbers, or ranks. */
+typedef struct range {
+    int begin, end;
+} range;
+
+static int by_begin(const void *a, const void *b)
+{
+    const range *x = a, *y = b;
+
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* The lowest node number, or rank, from which `n` are free; -1: no memory. */
 static int first_free(const tutti__rounds *r, int n, bool ranks)
 {
-    int first = 0;
-    bool taken;
+    range *taken = malloc(((size_t)tutti__round_count(r) + 1) * sizeof *taken);
+    int first = 0, count = 0;
 
-    do {
-        taken = false;
-        for (const tutti__round_node *o = r->nodes; o && !taken; o = o->next) {
-            int begin = ranks ? o->first_rank : o->group_rank,
-                end = begin + (ranks ? o->says.workers : 1);
+    if (!taken)
+        return -1;
+    for (const tutti__round_node *o = r->nodes; o; o = o->next) {
+        const int begin = ranks ? o->first_rank : o->group_rank;
 
-            taken = o->in_round && first < end && begin < first + n;
-            first = taken ? end : first;
-        }
-    } while (taken);
+        if (o->in_round)
+            taken[count++] = (range){begin, begin + (ranks ? o->says.workers : 1)};
+    }
+    qsort(taken, (size_t)count, sizeof *taken, by_begin);
+    for (int i = 0; i < count && taken[i].begin < first + n; i++)
+        first = taken[i].end > first ? taken[i].end : first;
+    free(taken);
     return first;
 }
 
@@ -121,11 +181,13 @@ static void admit(tutti__rounds *r)
             continue;
         n->group_rank = n->says.wanted_rank >= 0 ? n->says.wanted_rank : first_free(r, 1, false);
         n->first_rank = first_free(r, n->says.workers, true);
+        if (n->group_rank < 0 || n->first_rank < 0)
+            return; /* retried with the next event */
         n->id = 0;
         tutti__round_enter(r, n);
         tutti__round_say(r, "node %s joins with %d worker%s", tutti__node_name(n, name),
                          n->says.workers, n->says.workers == 1 ? "" : "s");
-        tell_round(r, n);
+        tell_late(r, n);
     }
 }
 
@@ -168,8 +230,10 @@ static void begin_round(tutti__rounds *r)
         tutti__round_enter(r, nodes[i]);
     }
     r->began = true;
-    for (int i = 0; i < n_nodes && r->state == TUTTI__ROUNDS_RUNNING; i++)
-        tell_round(r, nodes[i]);
+    if (!tell_all(r, nodes, n_nodes)) {
+        snprintf(r->why, sizeof r->why, "no memory for %d nodes", n_nodes);
+        tutti__round_end_job(r, 4);
+    }
     free(nodes);
 }
 
@@ -282,10 +346,22 @@ static void refuse_late(tutti__rounds *r)
     r->failing = r->permanent = false;
 }
 
+/* Of many nodes not all have said that their workers failed. */
+static void tell_failures(const tutti__rounds *r)
+{
+    int failed = 0;
+
+    for (const tutti__round_node *n = r->nodes; n; n = n->next)
+        failed += n->in_round && n->failed;
+    if (r->failing && failed > 1)
+        tutti__round_say(r, "workers of %d of %d nodes failed", failed, tutti__round_count(r));
+}
+
 /* All workers of the round have ended. */
 static void conclude(tutti__rounds *r)
 {
     tell_summary(r);
+    tell_failures(r);
     refuse_late(r);
     for (tutti__round_node *n = r->nodes; n; n = n->next)
         n->in_round = n->over = false;

@@ -38,12 +38,15 @@ typedef struct tutti__join {
 
 /* A connected node: the caller's memory, zeroed before `connected`, until `lost`. Others only read it. */
 typedef struct tutti__round_node {
-    struct tutti__round_node *next;
-    tutti__join says; /* what it said, or says now */
+    struct tutti__round_node *next, *next_same; /* next_same: with the same hash of the id */
+    int hashed;                                 /* the id under which it is found; 0: none */
+    tutti__join says;                           /* what it said, or says now */
     bool joined, refused;
     bool in_round;    /* it is a node of the current round */
     bool late;        /* it came after the job's first round had begun, and is not the host */
     bool over;        /* its workers of the round have ended */
+    bool failed;      /* a worker of it, in this round, not because it lost a peer */
+    bool is_cause;    /* that was the round's first failure */
     bool left;        /* it was told to end */
     bool busy;        /* has workers of a round that is over; it was told to stop them */
     bool here;        /* the state of its workers is known */
@@ -109,6 +112,8 @@ typedef struct tutti__rounds_opts {
     void *context;
 } tutti__rounds_opts;
 
+enum { TUTTI__ROUNDS_HASH = 1024 };
+
 typedef enum tutti__rounds_state {
     TUTTI__ROUNDS_GATHERING,
     TUTTI__ROUNDS_RUNNING,
@@ -118,7 +123,8 @@ typedef enum tutti__rounds_state {
 
 typedef struct tutti__rounds {
     tutti__rounds_opts opts;
-    tutti__round_node *nodes; /* connected, in the order of connecting */
+    tutti__round_node *nodes, *newest; /* connected, in the order of connecting */
+    tutti__round_node *by_id[TUTTI__ROUNDS_HASH];
     tutti__rounds_state state;
     uint64_t now;   /* of the last event */
     uint64_t since; /* this state: GATHERING, RUNNING, ENDED */

@@ -15,18 +15,39 @@ const char *tutti__node_name(const tutti__round_node *n, char text[128])
 
 tutti__round_node *tutti__round_find(const tutti__rounds *r, int id)
 {
-    for (tutti__round_node *n = r->nodes; n; n = n->next)
+    for (tutti__round_node *n = r->by_id[(unsigned)id % TUTTI__ROUNDS_HASH]; n; n = n->next_same)
         if (n->in_round && n->id == id)
             return n;
     return NULL;
+}
+
+void tutti__round_unhash(tutti__rounds *r, tutti__round_node *n)
+{
+    tutti__round_node **at = &r->by_id[(unsigned)n->hashed % TUTTI__ROUNDS_HASH];
+
+    while (*at && *at != n)
+        at = &(*at)->next_same;
+    if (*at)
+        *at = n->next_same;
+    n->hashed = 0;
+}
+
+static void hash_id(tutti__rounds *r, tutti__round_node *n)
+{
+    tutti__round_node **head = &r->by_id[(unsigned)n->id % TUTTI__ROUNDS_HASH];
+
+    tutti__round_unhash(r, n);
+    n->next_same = *head;
+    n->hashed = n->id;
+    *head = n;
 }
 
 tutti__round_node *tutti__rounds_holder(const tutti__rounds *r, const tutti__round_node *node)
 {
     const int rank = node->says.wanted_rank;
 
-    for (tutti__round_node *n = r->nodes; n; n = n->next)
-        if (n != node && n->joined && rank >= 0 && n->says.wanted_rank == rank)
+    for (tutti__round_node *n = rank >= 0 ? r->nodes : NULL; n; n = n->next)
+        if (n != node && n->joined && n->says.wanted_rank == rank)
             return n;
     return NULL;
 }
@@ -90,12 +111,14 @@ void tutti__round_stop(tutti__rounds *r, bool failing)
                                                       .failing = failing});
 }
 
-void tutti__round_note_failure(tutti__rounds *r, int code, const char *why)
+void tutti__round_note_failure(tutti__rounds *r, tutti__round_node *node, int code, const char *why)
 {
     if (r->state == TUTTI__ROUNDS_ENDED || (r->failing && (r->code != 3 || code == 3)))
         return;
     r->code = code;
     snprintf(r->why, sizeof r->why, "%s", why);
+    for (tutti__round_node *n = r->nodes; n; n = n->next)
+        n->is_cause = n == node;
     if (r->state == TUTTI__ROUNDS_RUNNING)
         tutti__round_stop(r, true);
     r->failing = true;
@@ -146,7 +169,7 @@ static void act_on_worker(void *context, const tutti__action *a)
         tutti__round_do(r,
                         &(tutti__round_action){.act = TUTTI__ROUND_WORKER, .node = n, .worker = a});
     else if (a->id.node < 0)
-        tutti__round_note_failure(r, a->code, a->why);
+        tutti__round_note_failure(r, NULL, a->code, a->why);
 }
 
 /* ---- Beginning ---------------------------------------------------------------------------------------------- */
@@ -155,8 +178,9 @@ void tutti__round_enter(tutti__rounds *r, tutti__round_node *n)
 {
     if (n->id == 0 || tutti__round_find(r, n->id))
         n->id = ++r->last_id;
+    hash_id(r, n);
     n->in_round = n->here = true;
-    n->over = false;
+    n->over = n->failed = n->is_cause = false;
     n->n_refused = 0;
     n->listed = n->sent = n->acked = 0;
     r->list_changed = r->recount = true;

@@ -8,14 +8,14 @@ enum {
 
 void tutti__rounds_connected(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n)
 {
-    tutti__round_node **end = &r->nodes;
-
     r->now = now_ms;
     n->group_rank = -1;
     n->says.wanted_rank = -1;
-    while (*end)
-        end = &(*end)->next;
-    *end = n;
+    if (r->newest)
+        r->newest->next = n;
+    else
+        r->nodes = n;
+    r->newest = n;
 }
 
 void tutti__rounds_refuse(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, const char *why)
@@ -136,12 +136,17 @@ static void tell_of_min(tutti__rounds *r)
 
 static void forget(tutti__rounds *r, tutti__round_node *n)
 {
-    tutti__round_node **at = &r->nodes;
+    tutti__round_node **at = &r->nodes, *before = NULL;
 
-    while (*at && *at != n)
-        at = &(*at)->next;
-    if (*at)
-        *at = n->next;
+    tutti__round_unhash(r, n);
+    while (*at && *at != n) {
+        before = *at;
+        at = &before->next;
+    }
+    if (!*at)
+        return;
+    *at = n->next;
+    r->newest = r->newest == n ? before : r->newest;
 }
 
 static void lose_elastic(tutti__rounds *r, const tutti__round_node *n, bool ended, const char *why)
@@ -183,7 +188,7 @@ void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n,
         return;
     }
     snprintf(text, sizeof text, "node %s was lost: %s", tutti__node_name(n, name), why);
-    tutti__round_note_failure(r, 3, text);
+    tutti__round_note_failure(r, NULL, 3, text);
 }
 
 /* Its workers leave after the current step, without a restart. False: no others are left to continue. */
@@ -257,7 +262,8 @@ void tutti__rounds_failed(tutti__rounds *r, uint64_t now_ms, tutti__round_node *
     if (!is_current(r, n, number) || (r->state == TUTTI__ROUNDS_STOPPING && !r->failing))
         return; /* workers of nodes that stop in order may lose faster peers */
     r->permanent = r->permanent || permanent;
-    tutti__round_note_failure(r, code, why);
+    n->failed |= code != 3;
+    tutti__round_note_failure(r, n, code, why);
 }
 
 void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, int number,

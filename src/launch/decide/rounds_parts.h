@@ -18,6 +18,8 @@ static inline uint64_t tutti__round_ms(double seconds, double otherwise)
 }
 /* The node of the round with that id; NULL: not connected. */
 tutti__round_node *tutti__round_find(const tutti__rounds *r, int id);
+/* It is not found by its id any more. */
+void tutti__round_unhash(tutti__rounds *r, tutti__round_node *n);
 int tutti__round_count(const tutti__rounds *r);
 /* Ends the job, and tells all nodes. */
 void tutti__round_end_job(tutti__rounds *r, int code);
@@ -28,8 +30,9 @@ void tutti__round_stop(tutti__rounds *r, bool failing);
 void tutti__round_enter(tutti__rounds *r, tutti__round_node *n);
 /* Prepares the generations of a round, without nodes. */
 void tutti__round_renew(tutti__rounds *r, int number);
-/* Keeps the first failure, but a cause replaces the loss of a peer (3). */
-void tutti__round_note_failure(tutti__rounds *r, int code, const char *why);
+/* Keeps the first failure, but a cause replaces the loss of a peer (3). node: whose worker it is; or NULL. */
+void tutti__round_note_failure(tutti__rounds *r, tutti__round_node *node, int code,
+                               const char *why);
 /* When a coordinator that waits for nodes gives up. */
 uint64_t tutti__round_limit(const tutti__rounds *r);
 

@@ -2,6 +2,7 @@
  * under a coordinator that succeeds another.   SPDX-License-Identifier: MIT */
 #include "launch/decide/rounds_parts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { FIRST_LINE_MS = 1000 };
@@ -219,30 +220,37 @@ void tutti__round_exclude(tutti__rounds *r)
 
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 
+static int by_joining(const void *a, const void *b)
+{
+    const tutti__roster_node *x = a, *y = b;
+
+    return x->first != y->first ? (x->first ? -1 : 1) : (x->id > y->id) - (x->id < y->id);
+}
+
 /* This node first, then in the order of joining. */
 static void make_list(tutti__rounds *r)
 {
     tutti__roster *l = &r->roster;
-    int n = count_here(r), at;
+    const bool fits = count_here(r) <= TUTTI__ROSTER_MAX;
 
     l->version = (r->least_version > l->version ? r->least_version : l->version) + 1;
     l->n = 0;
     for (tutti__round_node *o = r->nodes; o; o = o->next) {
+        tutti__roster_node *entry = &l->list[l->n];
+
         if (!o->in_round || !o->here)
             continue;
         o->listed = l->version;
-        if (n > TUTTI__ROSTER_MAX)
+        if (!fits)
             continue;
-        for (at = l->n++;
-             at > 0 && !l->list[at - 1].first && (o->says.local || l->list[at - 1].id > o->id);
-             at--)
-            l->list[at] = l->list[at - 1];
-        l->list[at] = (tutti__roster_node){.id = o->id,
-                                           .workers = o->says.workers,
-                                           .port = o->says.listens,
-                                           .first = o->says.local};
-        snprintf(l->list[at].address, sizeof l->list[at].address, "%s", o->says.listens_at);
+        *entry = (tutti__roster_node){.id = o->id,
+                                      .workers = o->says.workers,
+                                      .port = o->says.listens,
+                                      .first = o->says.local};
+        snprintf(entry->address, sizeof entry->address, "%s", o->says.listens_at);
+        l->n++;
     }
+    qsort(l->list, (size_t)l->n, sizeof *l->list, by_joining);
     if (!tutti__roster_fits(l))
         l->n = 0;
     r->list_changed = false;

@@ -248,6 +248,7 @@ static const struct conf {
     {"keep_alive_interval", INTERVAL, offsetof(tutti__nodes, keep_alive_s)},
     {"keep_alive_max_attempt", COUNT, offsetof(tutti__nodes, keep_alive_misses)},
     {"is_host", TRUTH, offsetof(tutti__nodes, hosts)},
+    {"merge_output", TRUTH, offsetof(tutti__nodes, merges)},
     {"close_timeout", UNREAD, 0},           /* a job that ends tells the others at once */
     {"heartbeat_timeout", UNREAD, 0},       /* keep_alive_interval x keep_alive_max_attempt */
     {"read_timeout", UNREAD, 0},            /* a lost connection is detected immediately */
@@ -268,7 +269,7 @@ static tutti_status unknown_conf(const given *g, const char *key)
                            nearest);
     return tutti__fail(TUTTI_ERR_ARG,
                        "%s knows no %s; it knows join_timeout, last_call_timeout, "
-                       "keep_alive_interval, keep_alive_max_attempt and is_host",
+                       "keep_alive_interval, keep_alive_max_attempt, is_host and merge_output",
                        g->source, key);
 }
 

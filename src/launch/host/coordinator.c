@@ -26,6 +26,10 @@ struct tutti__coordinator {
     tutti__message_server server;
     tutti__rounds rounds;
     tutti__roster *theirs; /* of the node that joins at present */
+    int n_pending;         /* peers whose join is */
+    /* The list of nodes as it is sent to all of them: this version of it. NULL: none yet */
+    char *list;
+    int64_t list_term, list_version;
 };
 
 static uint64_t now_ms(void)
@@ -45,12 +49,27 @@ static void send_to(tutti__coordinator *c, peer *p, json_t *message)
 
 /* ---- Actions -------------------------------------------------------------------------------------------- */
 
+static const char *list_text(tutti__coordinator *c)
+{
+    const tutti__roster *r = &c->rounds.roster;
+
+    if (!c->list || c->list_term != r->term || c->list_version != r->version) {
+        free(c->list);
+        c->list = tutti__roster_text(r);
+        c->list_term = r->term;
+        c->list_version = r->version;
+    }
+    return c->list;
+}
+
 static void act(void *context, const tutti__round_action *a)
 {
     tutti__coordinator *c = context;
 
     if (a->node)
-        send_to(c, peer_of(a->node), tutti__round_message(&c->rounds, c->opts.job, a));
+        send_to(c, peer_of(a->node),
+                tutti__round_message(&c->rounds, c->opts.job, a,
+                                     a->act == TUTTI__ROUND_LIST ? list_text(c) : NULL));
     else if (a->act == TUTTI__ROUND_SAY)
         tutti__console_say(c->opts.console, "%s", a->why);
     else if (a->act == TUTTI__ROUND_FENCE)
@@ -102,6 +121,7 @@ static void wait_for_holder(tutti__coordinator *c, peer *p, const json_t *m)
     if (!p->pending) {
         p->pending = json_incref((json_t *)(uintptr_t)m);
         p->pending_ms = tutti__now_ms();
+        c->n_pending++;
         send_to(c, holder, tutti__message_pack(TUTTI__MESSAGE_PING));
     }
     if (!holder->client.local && holder->client.connection.heard_ms <= p->pending_ms)
@@ -131,7 +151,8 @@ static void on_join(tutti__coordinator *c, peer *p, const json_t *m)
 /* Retries nodes that wait because another has their rank. */
 static void ask_again(tutti__coordinator *c)
 {
-    for (tutti__client *client = c->server.clients; client; client = client->next) {
+    for (tutti__client *client = c->n_pending > 0 ? c->server.clients : NULL; client;
+         client = client->next) {
         peer *p = (peer *)client;
 
         if (p->pending && !p->node.joined && !p->node.refused)
@@ -146,6 +167,7 @@ static void on_lost(void *context, tutti__client *client, const char *why)
 
     if (p->known)
         tutti__rounds_lost(&c->rounds, now_ms(), &p->node, client->connection.ended, why);
+    c->n_pending -= p->pending != NULL;
     json_decref(p->pending);
     p->pending = NULL;
 }
@@ -209,6 +231,7 @@ static void on_node(tutti__coordinator *c, tutti__round_node *n, const json_t *m
     tutti__message_failed failed;
     tutti__message_over over;
     tutti__message_leave leave;
+    tutti__message_line line;
 
     switch (tutti__message_type_of(m)) {
     case TUTTI__MESSAGE_FAILED:
@@ -224,6 +247,10 @@ static void on_node(tutti__coordinator *c, tutti__round_node *n, const json_t *m
         leave = tutti__message_read_leave(m);
         tutti__rounds_leaves(r, now_ms(), n, leave.final,
                              leave.signal > 0 ? 128 + leave.signal : leave.code, leave.why);
+        return;
+    case TUTTI__MESSAGE_LINE:
+        line = tutti__message_read_line(m);
+        tutti__console_line(c->opts.console, line.rank, line.prefix, line.text);
         return;
     case TUTTI__MESSAGE_HERE:
         tutti__rounds_here(r, now_ms(), n);
@@ -392,5 +419,6 @@ void tutti__coordinator_free(tutti__coordinator *c)
         *c->opts.last_generation = c->rounds.generations.last;
     tutti__rounds_free(&c->rounds);
     free(c->theirs);
+    free(c->list);
     free(c);
 }

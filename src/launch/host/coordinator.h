@@ -12,7 +12,7 @@
 #include "launch/job/launch_job.h"
 #include "launch/message/messages.h"
 
-enum { TUTTI__RENDEZVOUS_PROTOCOL = 3 };
+enum { TUTTI__RENDEZVOUS_PROTOCOL = 4 };
 
 typedef struct tutti__coordinator tutti__coordinator;
 
@@ -54,8 +54,8 @@ bool tutti__join_misfit(const tutti__job *job, const tutti__message_join *join, 
 void tutti__join_warn(const tutti__job *job, tutti__console *console,
                       const tutti__message_join *join);
 
-/* coordinator_messages.c: the message that tells a node of an action; NULL: none does. */
+/* coordinator_messages.c: the message that tells a node of an action; NULL: none does. list: of nodes, as a text, for LIST. */
 json_t *tutti__round_message(const tutti__rounds *rounds, const tutti__job *job,
-                             const tutti__round_action *action);
+                             const tutti__round_action *action, const char *list);
 
 #endif

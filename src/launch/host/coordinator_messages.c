@@ -1,6 +1,5 @@
 /* coordinator_messages.c -- what the coordinator decides, as messages to nodes.   SPDX-License-Identifier: MIT */
 #include "launch/host/coordinator.h"
-#include "launch/host/roster_message.h"
 #include "launch/message/messages.h"
 
 static json_t *pack_round(const tutti__rounds *r, const tutti__job *job,
@@ -24,11 +23,11 @@ static json_t *pack_round(const tutti__rounds *r, const tutti__job *job,
 }
 
 static json_t *pack_list(const tutti__rounds *r, const tutti__job *job,
-                         const tutti__round_node *node)
+                         const tutti__round_node *node, const char *list)
 {
     return tutti__message_pack_nodes(&(tutti__message_nodes){.term = r->roster.term,
                                                              .version = r->roster.version,
-                                                             .list = tutti__roster_list(&r->roster),
+                                                             .list = list,
                                                              .me = node->id,
                                                              .store = job->store_address});
 }
@@ -90,7 +89,7 @@ static json_t *pack_worker(const tutti__rounds *r, const tutti__job *job, const 
 }
 
 json_t *tutti__round_message(const tutti__rounds *r, const tutti__job *job,
-                             const tutti__round_action *a)
+                             const tutti__round_action *a, const char *list)
 {
     switch (a->act) {
     case TUTTI__ROUND_WAIT:
@@ -98,11 +97,11 @@ json_t *tutti__round_message(const tutti__rounds *r, const tutti__job *job,
     case TUTTI__ROUND_REFUSE:
         return tutti__message_pack_refuse(&(tutti__message_refuse){.why = a->why});
     case TUTTI__ROUND_STOP:
-        return tutti__message_pack_stop(
-            &(tutti__message_stop){.round = a->number, .why = a->why, .failing = a->failing});
+        return tutti__message_pack_stop(&(tutti__message_stop){
+            .round = a->number, .why = a->why, .failing = a->failing, .own = a->node->is_cause});
     case TUTTI__ROUND_END:
-        return tutti__message_pack_end(
-            &(tutti__message_end){.code = a->code, .permanent = a->permanent, .why = a->why});
+        return tutti__message_pack_end(&(tutti__message_end){
+            .code = a->code, .permanent = a->permanent, .why = a->why, .own = a->node->is_cause});
     case TUTTI__ROUND_BEGIN:
         return pack_round(r, job, a);
     case TUTTI__ROUND_WELCOME:
@@ -110,7 +109,7 @@ json_t *tutti__round_message(const tutti__rounds *r, const tutti__job *job,
     case TUTTI__ROUND_ELASTIC:
         return tutti__message_pack_elastic(&(tutti__message_elastic){.round = a->number});
     case TUTTI__ROUND_LIST:
-        return pack_list(r, job, a->node);
+        return pack_list(r, job, a->node, list);
     case TUTTI__ROUND_REDIRECT:
         return tutti__message_pack_redirect(&(tutti__message_redirect){
             .unrelated = a->unrelated, .address = a->address, .port = a->port});

@@ -3,41 +3,71 @@
 
 #include "launch/message/messages.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-json_t *tutti__roster_list(const tutti__roster *r)
+char *tutti__roster_text(const tutti__roster *r)
 {
-    json_t *list = json_array();
+    const size_t most = (size_t)r->n * (TUTTI__ROSTER_ADDRESS + 4 * sizeof "2147483647") + 1;
+    char *text = malloc(most);
+    size_t used = 0;
 
-    for (int i = 0; i < r->n; i++)
-        json_array_append_new(list, json_pack("[i, o, i, i]", r->list[i].id,
-                                              tutti__message_string(r->list[i].address),
-                                              r->list[i].port, r->list[i].workers));
-    return list;
+    if (text)
+        *text = '\0';
+    for (int i = 0; i < r->n && text; i++) {
+        const tutti__roster_node *n = &r->list[i];
+
+        used += (size_t)snprintf(text + used, most - used, "%d %s %d %d;", n->id,
+                                 *n->address ? n->address : "-", n->port, n->workers);
+    }
+    return text;
 }
 
 json_t *tutti__roster_write(const tutti__roster *r)
 {
-    return json_pack("{s:I, s:I, s:o}", "term", (json_int_t)r->term, "version",
-                     (json_int_t)r->version, "list", tutti__roster_list(r));
+    char *text = tutti__roster_text(r);
+    json_t *object = text ? json_pack("{s:I, s:I, s:s}", "term", (json_int_t)r->term, "version",
+                                      (json_int_t)r->version, "list", text)
+                          : NULL;
+
+    free(text);
+    return object;
 }
 
-static bool read_node(tutti__roster_node *node, const json_t *entry)
+/* A number at *at_p, and the character after it, which become what follows. */
+static bool read_number(const char **at_p, int most, char after, int *number)
+{
+    int64_t value = 0;
+    const char *at = *at_p;
+
+    while (*at >= '0' && *at <= '9' && value <= most)
+        value = 10 * value + (*at++ - '0');
+    if (at == *at_p || value > most || *at != after)
+        return false;
+    *number = (int)value;
+    *at_p = at + 1;
+    return true;
+}
+
+/* The node at *at_p. */
+static bool read_node(tutti__roster_node *node, const char **at_p)
 {
     static const char of_addresses[] = "0123456789abcdefghijklmnopqrstuvwxyz"
                                        "ABCDEFGHIJKLMNOPQRSTUVWXYZ.:_%-";
-    const json_int_t id = json_integer_value(json_array_get(entry, 0)),
-                     port = json_integer_value(json_array_get(entry, 2)),
-                     workers = json_integer_value(json_array_get(entry, 3));
-    const char *address = json_string_value(json_array_get(entry, 1));
+    size_t n;
 
-    if (id < 1 || id > 1 << 30 || workers < 0 || workers > 1 << 16 || port < 0 || port > 65535 ||
-        !address || strlen(address) >= sizeof node->address ||
-        strspn(address, of_addresses) != strlen(address))
+    *node = (tutti__roster_node){0};
+    if (!read_number(at_p, 1 << 30, ' ', &node->id) || node->id < 1)
         return false;
-    *node = (tutti__roster_node){.id = (int)id, .workers = (int)workers, .port = (int)port};
-    strcpy(node->address, address);
-    return true;
+    n = strspn(*at_p, of_addresses);
+    if (n == 0 || n >= sizeof node->address || (*at_p)[n] != ' ')
+        return false;
+    if (n > 1 || **at_p != '-')
+        memcpy(node->address, *at_p, n);
+    *at_p += n + 1;
+    return read_number(at_p, 65535, ' ', &node->port) &&
+           read_number(at_p, 1 << 16, ';', &node->workers);
 }
 
 bool tutti__roster_read(tutti__roster *r, const json_t *object)
@@ -45,11 +75,10 @@ bool tutti__roster_read(tutti__roster *r, const json_t *object)
     const tutti__message_nodes m = tutti__message_read_nodes(object);
 
     *r = (tutti__roster){.term = m.term, .version = m.version};
-    if (r->term < 1 || r->version < 1 || !json_is_array(m.list) ||
-        json_array_size(m.list) > TUTTI__ROSTER_MAX)
+    if (r->term < 1 || r->version < 1)
         return false;
-    for (size_t i = 0; i < json_array_size(m.list); i++)
-        if (!read_node(&r->list[r->n++], json_array_get(m.list, i)))
+    for (const char *at = m.list; *at;)
+        if (r->n >= TUTTI__ROSTER_MAX || !read_node(&r->list[r->n++], &at))
             return false;
     return true;
 }

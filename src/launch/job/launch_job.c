@@ -90,6 +90,14 @@ static void choose_threads(tutti__job *job)
     job->omp_threads = threads && *threads ? threads : job->omp_text;
 }
 
+static bool merges_output(const tutti__nodes *nodes)
+{
+    const bool in_step = getenv("SLURM_STEP_ID") && getenv("SLURM_PROCID");
+
+    return nodes->max > 1 && nodes->merges >= 0 &&
+           (nodes->merges > 0 || (in_step && nodes->max > TUTTI__FEW_NODES));
+}
+
 int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
 {
     char now[64];
@@ -109,6 +117,7 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
         job->opts.shutdown_timeout_s = 30;
     if (opts->nodes.max < 1)
         job->opts.nodes.min = job->opts.nodes.max = 1;
+    job->merges = merges_output(&job->opts.nodes);
     gethostname(job->host, sizeof job->host - 1);
     choose_threads(job);
     if (opts->id)

@@ -11,7 +11,10 @@
 #include <sys/resource.h>
 #include <tutti/group.h>
 
-enum { TUTTI__MOST_WORKERS = 65536 }; /* of a node; also the most nodes */
+enum {
+    TUTTI__MOST_WORKERS = 65536, /* of a node; also the most nodes */
+    TUTTI__FEW_NODES = 16        /* each of which may say what concerns all */
+};
 
 /* Which of a worker's standard streams: a set of bits, as in --tee and --redirects. */
 typedef enum tutti__streams {
@@ -32,6 +35,8 @@ typedef struct tutti__nodes {
     const char *host;
     int port;
     int hosts; /* whether this node hosts the rendezvous: 1 yes, -1 no, 0: if it has that address */
+    /* whether all nodes' launchers write to one terminal or file: 1 yes, -1 no, 0: under srun, with more than a few nodes */
+    int merges;
     /* address of this node for the others; default: the one from which it reaches the endpoint */
     const char *local_addr;
     double join_timeout_s; /* for `min` nodes to come; default 600 */
@@ -108,6 +113,7 @@ typedef struct tutti__job {
     struct sigaction sigpipe;
     char private_folder[PATH_MAX]; /* see job_files.c; "": none */
     bool keeps_folder;             /* keep it when the job ends: it contains the user's output */
+    bool merges;                   /* the output of all nodes' launchers (nodes.merges) */
 } tutti__job;
 
 /* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */

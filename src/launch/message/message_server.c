@@ -44,7 +44,6 @@ static tutti__client *add(tutti__message_server *server, int fd)
         return NULL;
     }
     tutti__connection_open(&client->connection, fd);
-    client->ping_at = tutti__now_ms() + server->opts.ping_ms;
     client->next = server->clients;
     server->clients = client;
     return client;
@@ -54,6 +53,7 @@ static tutti__client *add(tutti__message_server *server, int fd)
 static void lose(tutti__message_server *server, tutti__client *client, const char *why)
 {
     server->opts.on_lost(server->opts.context, client, why);
+    server->has_lost = true;
     epoll_ctl(server->epoll, EPOLL_CTL_DEL, client->connection.fd, NULL);
     tutti__connection_close(&client->connection);
 }
@@ -84,31 +84,33 @@ static void serve_client(tutti__message_server *server, tutti__client *client)
 
 /* ---- All of them ------------------------------------------------------------------------------------ */
 
-/* Sends pings, and detects lost connections. */
+/* Sends pings, and detects lost connections: of all at the same time, so that other turns need not look at them. */
 static void keep_alive(tutti__message_server *server)
 {
     const bool was_suspended = tutti__was_suspended(&server->turn_ms, server->opts.ping_ms);
     double limit_ms = server->opts.ping_ms * server->opts.misses, now = tutti__now_ms();
     char why[96];
 
+    if (!was_suspended && now < server->ping_at)
+        return;
     snprintf(why, sizeof why, "it has not been heard from for %g s", limit_ms * 1e-3);
     for (tutti__client *client = server->clients; client; client = client->next) {
         if (client->connection.fd < 0 || client->local)
             continue;
         if (was_suspended)
             client->connection.heard_ms = now;
-        if (now - client->connection.heard_ms > limit_ms) {
+        if (now - client->connection.heard_ms > limit_ms)
             lose(server, client, why);
-        } else if (now >= client->ping_at) {
+        else if (now >= server->ping_at)
             tutti__message_server_send(server, client, tutti__message_pack(TUTTI__MESSAGE_PING));
-            client->ping_at = now + server->opts.ping_ms;
-        }
     }
+    if (now >= server->ping_at)
+        server->ping_at = now + server->opts.ping_ms;
 }
 
 static void forget_lost(tutti__message_server *server)
 {
-    for (tutti__client **at = &server->clients; *at;) {
+    for (tutti__client **at = &server->clients; server->has_lost && *at;) {
         tutti__client *client = *at;
 
         if (client->connection.fd >= 0) {
@@ -118,6 +120,7 @@ static void forget_lost(tutti__message_server *server)
         *at = client->next;
         free(client);
     }
+    server->has_lost = false;
 }
 
 bool tutti__message_server_serve(tutti__message_server *server)
@@ -137,12 +140,10 @@ bool tutti__message_server_serve(tutti__message_server *server)
 
 double tutti__message_server_deadline(const tutti__message_server *server)
 {
+    const bool is_alone = !server->clients || (server->clients->local && !server->clients->next);
     double next = server->opts.listener >= 0 ? tutti__acceptor_deadline(&server->acceptor) : 1e300;
 
-    for (const tutti__client *client = server->clients; client; client = client->next)
-        if (!client->local && client->ping_at < next)
-            next = client->ping_at;
-    return next;
+    return is_alone || next < server->ping_at ? next : server->ping_at;
 }
 
 static tutti_status open_acceptor(tutti__message_server *server)
@@ -169,6 +170,7 @@ tutti_status tutti__message_server_open(tutti__message_server *server,
 
     *server = (tutti__message_server){.opts = *opts,
                                       .epoll = epoll_create1(EPOLL_CLOEXEC),
+                                      .ping_at = tutti__now_ms() + opts->ping_ms,
                                       .acceptor = {.epoll = -1, .spare = -1}};
     if (server->epoll < 0) {
         if (local >= 0)

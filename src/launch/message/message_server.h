@@ -11,8 +11,7 @@
 typedef struct tutti__client {
     struct tutti__client *next;
     tutti__connection connection;
-    double ping_at; /* when to send the next one */
-    bool local;     /* it needs no authentication and no pings */
+    bool local; /* it needs no authentication and no pings */
 } tutti__client;
 
 typedef struct tutti__message_server_opts {
@@ -32,6 +31,8 @@ typedef struct tutti__message_server {
     tutti__acceptor acceptor;
     tutti__client *clients;
     double turn_ms; /* last call of serve */
+    double ping_at; /* when to ping all */
+    bool has_lost;
     int epoll;
 } tutti__message_server;
 

@@ -63,12 +63,17 @@ static process *list_processes(size_t *n_p)
     return list;
 }
 
-static bool is_among(pid_t pid, const pid_t *list, size_t n)
+static int by_number(const void *a, const void *b)
 {
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == pid)
-            return true;
-    return false;
+    pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+void tutti__sort_pids(pid_t *list, size_t n)
+{
+    if (n > 0)
+        qsort(list, n, sizeof *list, by_number);
 }
 
 static int by_pid(const void *a, const void *b)
@@ -78,7 +83,7 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Marks descendants until nothing changes: pids wrap around, so a parent's may be larger. */
+/* Marks descendants until nothing changes: pids wrap around, so a parent's may be larger. spared: sorted. */
 static void mark_descendants(process *list, size_t n, const pid_t *spared, size_t n_spared)
 {
     pid_t self = getpid();
@@ -93,8 +98,10 @@ static void mark_descendants(process *list, size_t n, const pid_t *spared, size_
             if (list[i].ours)
                 continue;
             parent = bsearch(&key, list, n, sizeof *list, by_pid);
-            list[i].ours = (parent && parent->ours) ||
-                           (list[i].parent == self && !is_among(list[i].pid, spared, n_spared));
+            list[i].ours =
+                (parent && parent->ours) ||
+                (list[i].parent == self && !(n_spared > 0 && bsearch(&list[i].pid, spared, n_spared,
+                                                                     sizeof *spared, by_number)));
             changed |= list[i].ours;
         }
     }
@@ -131,6 +138,7 @@ size_t tutti__list_children(pid_t *children, size_t capacity)
     for (size_t i = 0; i < n && n_children < capacity; i++)
         if (list[i].parent == getpid())
             children[n_children++] = list[i].pid;
+    tutti__sort_pids(children, n_children);
     free(list);
     return n_children;
 }

@@ -8,10 +8,11 @@
 
 /* Stopped by SIGSTOP or a debugger. */
 bool tutti__process_is_stopped(pid_t pid);
-/* Signals every descendant that is not a zombie, except the `spared` children and their descendants. Returns how many
+/* Signals every descendant that is not a zombie, except the `spared` children, in ascending order, and their descendants. Returns how many
  * it found; -1: /proc cannot be read. */
 int tutti__signal_descendants(int sig, const pid_t *spared, size_t n_spared);
-/* Up to `capacity` children of this process; returns how many. */
+void tutti__sort_pids(pid_t *list, size_t n);
+/* Up to `capacity` children of this process, in ascending order; returns how many. */
 size_t tutti__list_children(pid_t *children, size_t capacity);
 /* The same for a process group. */
 size_t tutti__list_group(pid_t group, pid_t *members, size_t capacity);

@@ -45,11 +45,14 @@ void tutti__workers_signal(tutti__workers *w, int sig)
 static void report(tutti__workers *w)
 {
     const tutti__worker *first = tutti__first_failed(w->list, w->job->opts.n);
+    tutti__console *console = w->console;
 
     if (!first || w->blamed)
         return;
     w->blamed = first;
+    w->console = w->held ? w->held : console;
     w->cause = w->report_failure(w, first);
+    w->console = console;
 }
 
 void tutti__workers_stop(tutti__workers *w, int sig)
@@ -166,6 +169,22 @@ static void sweep(tutti__workers *w)
     enter(w, TUTTI__SWEEPING, LEFTOVER_MS);
 }
 
+/* Ends what workers have left that ended since the last time, while others run. */
+static void sweep_after_ended(tutti__workers *w)
+{
+    pid_t *spared = calloc((size_t)w->job->opts.n, sizeof *spared);
+    size_t n = 0;
+
+    w->sweeps = false;
+    for (int i = 0; spared && i < w->job->opts.n; i++)
+        if (w->list[i].running)
+            spared[n++] = w->list[i].pid;
+    tutti__sort_pids(spared, n);
+    if (spared)
+        tutti__signal_descendants(SIGKILL, spared, n);
+    free(spared);
+}
+
 static void kill_all(tutti__workers *w)
 {
     int left;
@@ -218,6 +237,8 @@ void tutti__workers_advance(tutti__workers *w)
     if (w->phase == TUTTI__IDLE)
         return;
     report_stopped(w);
+    if (w->sweeps)
+        sweep_after_ended(w);
     if (w->phase == TUTTI__RUNNING && tutti__first_failed(w->list, w->job->opts.n)) {
         enter(w, TUTTI__FAILING, GRACE_MS);
         w->failing_ns = tutti__now_ns();
@@ -272,11 +293,13 @@ int tutti__workers_chosen_code(const tutti__workers *w)
 
 /* ---- Beginning and end -------------------------------------------------------------------------------- */
 
-/* Two pipes and a socket per worker may exceed the usual limit of 1,024 descriptors. Workers get the original limit. */
+/* Two pipes and a socket per worker may exceed the usual limit of 1,024 descriptors; so may a connection to each node, and of each
+ * worker to the store, on the node that hosts the rendezvous, which any may become. Workers get the original limit. */
 static void allow_descriptors(tutti__job *job)
 {
+    const rlim_t workers = (rlim_t)job->opts.n, nodes = (rlim_t)job->opts.nodes.max;
     struct rlimit limit;
-    rlim_t wanted = 64 + 5 * (rlim_t)job->opts.n;
+    rlim_t wanted = 64 + 5 * workers + (nodes > 1 ? 2 * nodes * (1 + workers) : 0);
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return;
@@ -332,7 +355,7 @@ tutti_status tutti__workers_start(tutti__workers *w)
 {
     w->blamed = w->cause = NULL;
     w->killing_ns = 0;
-    w->suspended = w->elastic = w->finished = false;
+    w->suspended = w->elastic = w->finished = w->sweeps = false;
     w->oom_kills = tutti__oom_kills();
     for (int i = 0; i < w->job->opts.n; i++)
         w->list[i] = unstarted(w, i);
@@ -344,17 +367,9 @@ tutti_status tutti__workers_start(tutti__workers *w)
 
 void tutti__workers_sweep_after(tutti__workers *w, tutti__worker *worker)
 {
-    pid_t *spared = calloc((size_t)w->job->opts.n, sizeof *spared);
-    size_t n = 0;
-
     tutti__log_pipe_drain(&worker->out, w->console);
     tutti__log_pipe_drain(&worker->err, w->console);
-    for (int i = 0; spared && i < w->job->opts.n; i++)
-        if (w->list[i].running)
-            spared[n++] = w->list[i].pid;
-    if (spared)
-        tutti__signal_descendants(SIGKILL, spared, n);
-    free(spared);
+    w->sweeps = true;
 }
 
 tutti_status tutti__workers_replace(tutti__workers *w, tutti__worker *worker)

@@ -22,6 +22,8 @@ typedef const tutti__worker *tutti__report_function(const tutti__workers *worker
 struct tutti__workers {
     tutti__job *job;
     tutti__console *console;
+    tutti__console *
+        held; /* takes the report of a failure, of which others may be the cause; NULL: `console` does */
     tutti__report_function *report_failure;
     tutti__worker *list; /* [job->opts.n] */
     int n_running;
@@ -37,6 +39,7 @@ struct tutti__workers {
     long oom_kills; /* count when they were started */
     bool elastic;   /* workers of this round that die may be replaced */
     bool finished;  /* a worker has reported that the job's work is done */
+    bool sweeps;    /* `advance` ends what workers have left that have ended */
 };
 
 tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti__console *console,
@@ -45,7 +48,7 @@ tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti_
 tutti_status tutti__workers_start(tutti__workers *workers);
 /* Starts a replacement of one that has ended, whose remaining processes are ended. */
 tutti_status tutti__workers_replace(tutti__workers *workers, tutti__worker *worker);
-/* It has ended without replacement: ends its remaining processes. */
+/* It has ended without replacement: `advance` ends its remaining processes, and those of all others of which this was said. */
 void tutti__workers_sweep_after(tutti__workers *workers, tutti__worker *worker);
 void tutti__workers_signal(tutti__workers *workers, int sig);
 /* Tells them to end; reports an earlier failure first. */

@@ -8,7 +8,8 @@
 
 /* The last messages from and to an elastic worker (elastic_workers.h). */
 typedef struct tutti__worker_channel {
-    int fd; /* our end of the socket pair; -1: none */
+    int fd;        /* our end of the socket pair; -1: none */
+    bool readable; /* since it was last polled */
     bool was_ready;
     bool waits;           /* sent READY, and was assigned no generation since */
     bool finished, fails; /* sent FINISHED, FAILS */

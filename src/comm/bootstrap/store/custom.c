@@ -94,7 +94,8 @@ static void custom_free(tutti_store *store)
     free(s);
 }
 
-static const tutti__store_ops CUSTOM_OPS = {custom_ask, custom_clone, custom_free};
+static const tutti__store_ops CUSTOM_OPS = {
+    .ask = custom_ask, .clone = custom_clone, .free = custom_free};
 
 static tutti_status check(const tutti_store_callbacks *c)
 {

@@ -162,6 +162,8 @@ tutti_status tutti__dictionary_ask(tutti__dictionary *d, const tutti__request *r
     case TUTTI__COUNT:
         reply->number = (int64_t)d->count;
         return TUTTI_OK;
+    case TUTTI__GET_ALL:
+        break;
     }
     return tutti__fail(TUTTI_ERR_INTERNAL, "store operation %d is unknown", (int)request->op);
 }

@@ -305,7 +305,7 @@ static tutti_status file_clone(tutti_store *store, tutti_store **clone_p)
     return tutti_store_file_open(clone_p, ((const file_store *)store)->path);
 }
 
-static const tutti__store_ops FILE_OPS = {file_ask, file_clone, file_free};
+static const tutti__store_ops FILE_OPS = {.ask = file_ask, .clone = file_clone, .free = file_free};
 
 tutti_status tutti_store_file_open(tutti_store **store_p, const char *path)
 {

@@ -77,7 +77,8 @@ static void memory_free(tutti_store *store)
     free(s);
 }
 
-static const tutti__store_ops MEMORY_OPS = {memory_ask, memory_clone, memory_free};
+static const tutti__store_ops MEMORY_OPS = {
+    .ask = memory_ask, .clone = memory_clone, .free = memory_free};
 
 tutti_status tutti_store_memory_new(tutti_store **store_p)
 {

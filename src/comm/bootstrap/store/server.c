@@ -13,6 +13,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,16 +22,26 @@
 #include <unistd.h>
 
 enum {
+    HASH = 4096,
     EVENTS = 64,
     MAX_UNPROVEN = 65536, /* all ranks of a job may connect at the same moment */
     FLOOD = 1000
 };
 
+/* Lists by the hash of a key, or by rank: what concerns one does not look at all. */
+typedef struct listed {
+    struct listed *next, **at; /* at: what points here; NULL: in no list */
+} listed;
+
 typedef struct connection {
-    struct connection *next, *previous;
+    struct connection *next, *previous, *next_closing;
+    listed waits, ranks; /* among those that wait for a key with this hash, that claim this rank */
     int fd;
     bool waiting, closing;
+    uint32_t events; /* that epoll reports */
     double deadline; /* of a waiting get */
+    const char *key; /* waited for; in body */
+    size_t known;    /* GET_ALL: so many bytes of the list are keys that exist */
     tutti__claim claim;
     tutti__request_frame frame;
     size_t got; /* bytes of frame, then of body */
@@ -47,13 +58,58 @@ struct tutti__server {
     _Atomic uint32_t least_attempt;
     tutti__acceptor acceptor;
     tutti__dictionary dictionary;
-    connection *connections;
+    connection *connections, *closing;
+    listed *waiting[HASH], *ranks[HASH];
+    double next_ms; /* no waiting get is overdue before */
     _Atomic int n_others; /* connections of other processes */
 };
 
 static bool is_others(const tutti__server *s, const connection *c)
 {
     return c->claim.process != s->claim.process;
+}
+
+/* ---- Lists ------------------------------------------------------------------------------------------- */
+
+static void join_list(listed **head, listed *l)
+{
+    l->next = *head;
+    l->at = head;
+    if (l->next)
+        l->next->at = &l->next;
+    *head = l;
+}
+
+static void leave_list(listed *l)
+{
+    if (!l->at)
+        return;
+    *l->at = l->next;
+    if (l->next)
+        l->next->at = l->at;
+    *l = (listed){0};
+}
+
+static connection *waiting_of(listed *l)
+{
+    return l ? (connection *)((char *)l - offsetof(connection, waits)) : NULL;
+}
+
+static listed **list_of_key(tutti__server *s, const char *key)
+{
+    return &s->waiting[tutti__hash64(key, strlen(key)) % HASH];
+}
+
+/* ---- One connection ------------------------------------------------------------------------------------ */
+
+/* Dropped later, since callers iterate over lists. */
+static void close_later(tutti__server *s, connection *c)
+{
+    if (c->closing)
+        return;
+    c->closing = true;
+    c->next_closing = s->closing;
+    s->closing = c;
 }
 
 static void drop(tutti__server *s, connection *c)
@@ -65,6 +121,8 @@ static void drop(tutti__server *s, connection *c)
         s->connections = c->next;
     if (c->next)
         c->next->previous = c->previous;
+    leave_list(&c->waits);
+    leave_list(&c->ranks);
     /* A forked child of this process may hold the descriptor too: then close alone would leave it in the epoll set. */
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
@@ -75,6 +133,9 @@ static void drop(tutti__server *s, connection *c)
 
 static void listen_for(tutti__server *s, connection *c, uint32_t events)
 {
+    if (c->events == events)
+        return;
+    c->events = events;
     epoll_ctl(s->epoll, EPOLL_CTL_MOD, c->fd,
               &(struct epoll_event){.events = events, .data.ptr = c});
 }
@@ -111,13 +172,13 @@ static bool reply_no_memory(tutti__server *s, connection *c)
     return send(c->fd, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof frame;
 }
 
-/* Marks the connection instead of dropping it, since callers iterate over the list. */
 static void reply(tutti__server *s, connection *c, tutti_status status, int64_t number,
                   const void *value, size_t bytes)
 {
     const tutti__reply_frame frame = {status, (uint32_t)bytes, number};
 
     c->waiting = false;
+    leave_list(&c->waits);
     c->out = malloc(sizeof frame + bytes);
     if (c->out) {
         memcpy(c->out, &frame, sizeof frame);
@@ -125,34 +186,125 @@ static void reply(tutti__server *s, connection *c, tutti_status status, int64_t 
             memcpy(c->out + sizeof frame, value, bytes);
         c->out_bytes = sizeof frame + bytes;
     }
-    c->closing = c->out ? !flush(s, c) : !reply_no_memory(s, c);
+    if (c->out ? !flush(s, c) : !reply_no_memory(s, c))
+        close_later(s, c);
     free(c->body); /* last: `value` may point into it */
     c->body = NULL;
     c->got = 0;
 }
 
-static void reply_value(tutti__server *s, connection *c, const tutti__entry *entry)
-{
-    bool wanted = c->frame.op == TUTTI__GET;
+/* ---- Values ------------------------------------------------------------------------------------------- */
 
-    reply(s, c, TUTTI_OK, 0, wanted ? entry->value : NULL, wanted ? entry->bytes : 0);
+static const char *keys_of(const connection *c)
+{
+    return c->body + c->frame.key_bytes + 1;
+}
+
+/* The first wanted key that is absent; NULL: all are there. */
+static const char *absent_key(const tutti__server *s, connection *c)
+{
+    const char *keys = keys_of(c);
+
+    if (c->frame.op != TUTTI__GET_ALL)
+        return tutti__dictionary_find(&s->dictionary, c->body) ? NULL : c->body;
+    for (; c->known < c->frame.value_bytes; c->known += strlen(keys + c->known) + 1)
+        if (!tutti__dictionary_find(&s->dictionary, keys + c->known))
+            return keys + c->known;
+    return NULL;
+}
+
+/* One of them may have been deleted while others were waited for: it has no bytes. `to` NULL: only their number. */
+static size_t put_values(const tutti__server *s, const connection *c, char *to)
+{
+    const char *keys = keys_of(c);
+    size_t used = 0;
+
+    for (size_t i = 0; i < c->frame.value_bytes; i += strlen(keys + i) + 1) {
+        const tutti__entry *entry = tutti__dictionary_find(&s->dictionary, keys + i);
+        const uint32_t bytes = entry ? (uint32_t)entry->bytes : 0;
+
+        if (to) {
+            memcpy(to + used, &bytes, sizeof bytes);
+            if (bytes)
+                memcpy(to + used + sizeof bytes, entry->value, bytes);
+        }
+        used += sizeof bytes + bytes;
+    }
+    return used;
+}
+
+static void reply_all(tutti__server *s, connection *c)
+{
+    const size_t bytes = put_values(s, c, NULL);
+    char *values = bytes <= TUTTI__VALUE_LIMIT ? malloc(bytes) : NULL;
+
+    if (values)
+        (void)put_values(s, c, values);
+    reply(s, c, values ? TUTTI_OK : TUTTI_ERR_MEMORY, 0, values, values ? bytes : 0);
+    free(values);
+}
+
+static void reply_found(tutti__server *s, connection *c)
+{
+    const tutti__entry *entry =
+        c->frame.op == TUTTI__GET ? tutti__dictionary_find(&s->dictionary, c->body) : NULL;
+
+    if (c->frame.op == TUTTI__GET_ALL)
+        reply_all(s, c);
+    else
+        reply(s, c, TUTTI_OK, 0, entry ? entry->value : NULL, entry ? entry->bytes : 0);
+}
+
+static void reply_or_wait(tutti__server *s, connection *c)
+{
+    const char *key = absent_key(s, c);
+
+    leave_list(&c->waits);
+    if (!key) {
+        reply_found(s, c);
+        return;
+    }
+    c->waiting = true;
+    c->key = key;
+    join_list(list_of_key(s, key), &c->waits);
+    listen_for(s, c, EPOLLRDHUP);
 }
 
 static void answer_waiting(tutti__server *s, const char *key)
 {
-    const tutti__entry *entry = tutti__dictionary_find(&s->dictionary, key);
+    connection *next;
 
-    for (connection *c = s->connections; entry && c; c = c->next)
-        if (c->waiting && strcmp(c->body, key) == 0)
-            reply_value(s, c, entry);
+    if (!tutti__dictionary_find(&s->dictionary, key))
+        return;
+    for (connection *c = waiting_of(*list_of_key(s, key)); c; c = next) {
+        next = waiting_of(c->waits.next);
+        if (strcmp(c->key, key) == 0)
+            reply_or_wait(s, c);
+    }
 }
+
+/* False: invalid. */
+static bool begin_wait(tutti__server *s, connection *c)
+{
+    const tutti__request_frame *f = &c->frame;
+
+    if (f->op == TUTTI__GET_ALL && (f->value_bytes == 0 || keys_of(c)[f->value_bytes - 1] != '\0'))
+        return false;
+    c->known = 0;
+    c->deadline = tutti__now_ms() + (double)f->number;
+    reply_or_wait(s, c);
+    if (c->waiting && c->deadline < s->next_ms)
+        s->next_ms = c->deadline;
+    return true;
+}
+
+/* ---- Requests ------------------------------------------------------------------------------------------ */
 
 static void serve(tutti__server *s, connection *c)
 {
     const tutti__request_frame *f = &c->frame;
     const char *key = c->body, *value = c->body + f->key_bytes + 1,
                *expected = value + f->value_bytes;
-    const tutti__entry *entry;
     const void *now = NULL;
     size_t bytes = 0;
     int64_t number = 0;
@@ -161,14 +313,9 @@ static void serve(tutti__server *s, connection *c)
     switch (f->op) {
     case TUTTI__GET:
     case TUTTI__WAIT:
-        entry = tutti__dictionary_find(&s->dictionary, key);
-        if (entry) {
-            reply_value(s, c, entry);
-        } else {
-            c->waiting = true;
-            c->deadline = tutti__now_ms() + (double)f->number;
-            listen_for(s, c, EPOLLRDHUP);
-        }
+    case TUTTI__GET_ALL:
+        if (!begin_wait(s, c))
+            close_later(s, c);
         return;
     case TUTTI__SET:
         status = tutti__dictionary_set(&s->dictionary, key, value, f->value_bytes);
@@ -187,7 +334,7 @@ static void serve(tutti__server *s, connection *c)
         reply(s, c, TUTTI_OK, (int64_t)s->dictionary.count, NULL, 0);
         return;
     default:
-        c->closing = true;
+        close_later(s, c);
         return;
     }
     answer_waiting(s, key);
@@ -264,11 +411,14 @@ static char verdict_on(void *context, int fd, const tutti__claim *claim)
         return TUTTI__STALE;
     if (claim->rank == 0 || claim->process == s->claim.process)
         return TUTTI__WELCOME;
-    for (const connection *c = s->connections; c; c = c->next)
+    for (const listed *l = s->ranks[claim->rank % HASH]; l; l = l->next) {
+        const connection *c = (const connection *)((const char *)l - offsetof(connection, ranks));
+
         if (!c->closing && c->claim.rank == claim->rank &&
             c->claim.process != s->claim.process && /* a launcher is not a rank */
             c->claim.attempt == claim->attempt && c->claim.process != claim->process)
             return TUTTI__TAKEN;
+    }
     return TUTTI__WELCOME;
 }
 
@@ -286,6 +436,8 @@ static void welcome(void *context, int fd, const tutti__claim *claim)
     c->fd = fd;
     c->claim = *claim;
     atomic_fetch_add(&s->n_others, is_others(s, c));
+    c->events = EPOLLIN;
+    join_list(&s->ranks[claim->rank % HASH], &c->ranks);
     c->next = s->connections;
     if (c->next)
         c->next->previous = c;
@@ -314,24 +466,35 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
     return state == 0;
 }
 
-/* Answers and drops overdue connections; returns milliseconds to the next deadline, -1: none. */
-static int keep_deadlines(tutti__server *s)
+/* Answers those that are overdue. */
+static void keep_deadlines(tutti__server *s, double now)
 {
-    double now = tutti__now_ms(), first = tutti__acceptor_deadline(&s->acceptor);
-    connection *next;
-
-    for (connection *c = s->connections; c; c = next) {
-        next = c->next;
+    s->next_ms = 1e300;
+    for (connection *c = s->connections; c; c = c->next) {
         if (c->waiting && c->deadline <= now)
             reply(s, c, TUTTI_ERR_TIMEOUT, 0, NULL, 0);
-        if (c->closing) {
-            drop(s, c);
-            continue;
-        }
-        if (c->waiting && c->deadline < first)
-            first = c->deadline;
+        else if (c->waiting && c->deadline < s->next_ms)
+            s->next_ms = c->deadline;
     }
-    return first >= 1e300 ? -1 : tutti__poll_ms(first);
+}
+
+/* Milliseconds to the next deadline; -1: none. */
+static int advance_time(tutti__server *s)
+{
+    const double now = tutti__now_ms();
+    double next;
+
+    if (now >= s->next_ms)
+        keep_deadlines(s, now);
+    while (s->closing) {
+        connection *c = s->closing;
+
+        s->closing = c->next_closing;
+        drop(s, c);
+    }
+    next = tutti__acceptor_deadline(&s->acceptor);
+    next = s->next_ms < next ? s->next_ms : next;
+    return next >= 1e300 ? -1 : tutti__poll_ms(next);
 }
 
 static void *server_main(void *arg)
@@ -340,7 +503,7 @@ static void *server_main(void *arg)
     struct epoll_event events[EVENTS];
 
     for (;;) {
-        int n = epoll_wait(s->epoll, events, EVENTS, keep_deadlines(s));
+        int n = epoll_wait(s->epoll, events, EVENTS, advance_time(s));
 
         for (int i = 0; i < n; i++) {
             connection *c = events[i].data.ptr;
@@ -349,7 +512,7 @@ static void *server_main(void *arg)
                 return NULL;
             if (events[i].data.ptr != &s->acceptor && !c->closing &&
                 !advance(s, c, events[i].events))
-                c->closing = true;
+                close_later(s, c);
         }
         (void)tutti__acceptor_serve(&s->acceptor);
     }
@@ -411,6 +574,7 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
         free(s);
         return status;
     }
+    s->next_ms = 1e300;
     s->secret = *secret;
     s->claim = tutti__store_claim(secret);
     atomic_init(&s->least_attempt, secret->attempt);

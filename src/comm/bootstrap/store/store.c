@@ -97,6 +97,28 @@ tutti_status tutti_store_add(tutti_store *store, const char *key, int64_t amount
     return TUTTI_OK;
 }
 
+tutti_status tutti__store_exchange(tutti_store *store, const tutti__request *own,
+                                   tutti__wanted *wanted, int n, int timeout_ms)
+{
+    const double deadline = tutti__now_ms() + timeout_ms;
+
+    if (store->ops->exchange)
+        return store->ops->exchange(store, own, wanted, n, timeout_ms);
+    if (own)
+        TUTTI_TRY(store->ops->ask(store, own, &(tutti__reply){0}));
+    for (int i = 0; i < n; i++) {
+        tutti__reply reply = {.value = wanted[i].value, .bytes = wanted[i].bytes};
+
+        TUTTI_TRY(store->ops->ask(store,
+                                  &(tutti__request){.op = TUTTI__GET,
+                                                    .key = wanted[i].key,
+                                                    .number = tutti__poll_ms(deadline)},
+                                  &reply));
+        wanted[i].bytes = reply.bytes;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti_store_compare_set(tutti_store *store, const char *key, const void *expected,
                                      size_t expected_bytes, const void *desired,
                                      size_t desired_bytes, void *value, size_t *bytes)

@@ -54,7 +54,10 @@ typedef struct tutti__request {
         TUTTI__ADD,
         TUTTI__COMPARE_SET,
         TUTTI__DELETE,
-        TUTTI__COUNT /* the number of keys; `key` is not used */
+        TUTTI__COUNT, /* the number of keys; `key` is not used */
+        /* TCP only: waits for all keys of `value`, each with its zero at the end; the reply is for each a uint32_t and that many
+         * bytes. `key` is for messages */
+        TUTTI__GET_ALL
     } op;
     const char *key;
     const void *value, *expected;
@@ -75,9 +78,24 @@ typedef struct tutti__reply {
 tutti_status tutti__dictionary_ask(tutti__dictionary *dictionary, const tutti__request *request,
                                    tutti__reply *reply);
 
+/* A key that is waited for. bytes: as in tutti__reply; a value that does not fit is not written. */
+typedef struct tutti__wanted {
+    const char *key;
+    void *value;
+    size_t bytes;
+} tutti__wanted;
+
+/* Sets `own` (NULL: none), and waits for all n > 0 keys, in one round trip where the store can. TIMEOUT without message: `own` is set,
+ * and some of the keys are absent; they are asked for again with `own` NULL. Errors: as those of tutti_store_get. */
+tutti_status tutti__store_exchange(tutti_store *store, const tutti__request *own,
+                                   tutti__wanted *wanted, int n, int timeout_ms);
+
 /* ask returns TIMEOUT and FORMAT without message (store.c makes it), other errors with one. */
 typedef struct tutti__store_ops {
     tutti_status (*ask)(tutti_store *store, const tutti__request *request, tutti__reply *reply);
+    /* tutti__store_exchange in one round trip; NULL: by single requests */
+    tutti_status (*exchange)(tutti_store *store, const tutti__request *own, tutti__wanted *wanted,
+                             int n, int timeout_ms);
     tutti_status (*clone)(tutti_store *store, tutti_store **clone_p);
     void (*free)(tutti_store *store);
 } tutti__store_ops;

@@ -129,34 +129,58 @@ static void give_back(tcp_store *t, int fd)
         close(fd);
 }
 
-/* One round trip; 0 or an errno. */
-static int exchange(int fd, const tutti__request *q, tutti__reply *reply, tutti__reply_frame *in,
-                    double deadline)
+static size_t frame_bytes(const tutti__request *q)
 {
-    size_t key = strlen(q->key),
-           n = sizeof(tutti__request_frame) + key + q->value_bytes + q->expected_bytes;
+    return sizeof(tutti__request_frame) + strlen(q->key) + q->value_bytes + q->expected_bytes;
+}
+
+/* Returns what follows it. */
+static char *put_request(char *next, const tutti__request *q)
+{
     const tutti__request_frame frame = {.op = (uint8_t)q->op,
-                                        .key_bytes = (uint8_t)key,
+                                        .key_bytes = (uint8_t)strlen(q->key),
                                         .value_bytes = (uint32_t)q->value_bytes,
                                         .expected_bytes = (uint32_t)q->expected_bytes,
                                         .number = q->number};
-    char *out = malloc(n), *next = out, *spill;
-    size_t capacity = reply->bytes;
-    int error;
 
-    if (!out)
-        return ENOMEM;
     memcpy(next, &frame, sizeof frame);
     next += sizeof frame;
-    memcpy(next, q->key, key);
+    memcpy(next, q->key, frame.key_bytes);
+    next += frame.key_bytes;
     if (q->value_bytes)
-        memcpy(next + key, q->value, q->value_bytes);
+        memcpy(next, q->value, q->value_bytes);
+    next += q->value_bytes;
     if (q->expected_bytes)
-        memcpy(next + key + q->value_bytes, q->expected, q->expected_bytes);
-    error = tutti__send_all(fd, out, n, deadline);
+        memcpy(next, q->expected, q->expected_bytes);
+    return next + q->expected_bytes;
+}
+
+/* All at once. 0 or an errno. */
+static int send_requests(int fd, const tutti__request *const *requests, int n, double deadline)
+{
+    size_t bytes = 0;
+    char *out, *next;
+    int error;
+
+    for (int i = 0; i < n; i++)
+        bytes += frame_bytes(requests[i]);
+    out = next = malloc(bytes);
+    if (!out)
+        return ENOMEM;
+    for (int i = 0; i < n; i++)
+        next = put_request(next, requests[i]);
+    error = tutti__send_all(fd, out, bytes, deadline);
     free(out);
-    if (!error)
-        error = tutti__receive_all(fd, in, sizeof *in, deadline);
+    return error;
+}
+
+/* Likewise. */
+static int receive_reply(int fd, tutti__reply *reply, tutti__reply_frame *in, double deadline)
+{
+    const size_t capacity = reply->bytes;
+    int error = tutti__receive_all(fd, in, sizeof *in, deadline);
+    char *spill;
+
     reply->bytes = error ? 0 : in->bytes;
     if (error || in->bytes == 0)
         return error;
@@ -170,19 +194,17 @@ static int exchange(int fd, const tutti__request *q, tutti__reply *reply, tutti_
     return error;
 }
 
-static tutti_status tcp_ask(tutti_store *store, const tutti__request *request, tutti__reply *reply)
+/* Sends all requests, and receives their replies, over one connection; `ins`: their heads. Errors with a message. */
+static tutti_status converse(tcp_store *t, const tutti__request *const *requests,
+                             tutti__reply *replies, tutti__reply_frame *ins, int n, double deadline)
 {
-    tcp_store *t = (tcp_store *)store;
-    tutti__reply_frame in = {0};
-    bool waits = request->op == TUTTI__GET || request->op == TUTTI__WAIT;
-    /* The server keeps the deadline of a wait; this one is for a server that hangs. */
-    double deadline = tutti__now_ms() + (request->patience_ms ? request->patience_ms
-                                         : waits              ? GRACE_MS + (double)request->number
-                                                              : PATIENCE_MS);
+    tutti_store *store = &t->store;
     int fd, error;
 
     TUTTI_TRY(take(t, deadline, &fd));
-    error = exchange(fd, request, reply, &in, deadline);
+    error = send_requests(fd, requests, n, deadline);
+    for (int i = 0; i < n && !error; i++)
+        error = receive_reply(fd, &replies[i], &ins[i], deadline);
     if (error) {
         close(fd);
         if (error == ECONNRESET || error == EPIPE)
@@ -193,14 +215,96 @@ static tutti_status tcp_ask(tutti_store *store, const tutti__request *request, t
                            store->where,
                            error == ECONNRESET || error == EPIPE ? "connection closed"
                                                                  : strerror(error),
-                           request->key);
+                           requests[n - 1]->key);
     }
     give_back(t, fd);
+    for (int i = 0; i < n; i++)
+        if (ins[i].status == TUTTI_ERR_MEMORY)
+            return tutti__fail(TUTTI_ERR_MEMORY, "%s has no memory left for key \"%s\"",
+                               store->where, requests[i]->key);
+    return TUTTI_OK;
+}
+
+static tutti_status tcp_ask(tutti_store *store, const tutti__request *request, tutti__reply *reply)
+{
+    tutti__reply_frame in = {0};
+    bool waits = request->op == TUTTI__GET || request->op == TUTTI__WAIT;
+    /* The server keeps the deadline of a wait; this one is for a server that hangs. */
+    double deadline = tutti__now_ms() + (request->patience_ms ? request->patience_ms
+                                         : waits              ? GRACE_MS + (double)request->number
+                                                              : PATIENCE_MS);
+
+    TUTTI_TRY(converse((tcp_store *)store, &request, reply, &in, 1, deadline));
     reply->number = in.number;
-    if (in.status == TUTTI_ERR_MEMORY)
-        return tutti__fail(TUTTI_ERR_MEMORY, "%s has no memory left for key \"%s\"", store->where,
-                           request->key);
     return (tutti_status)in.status;
+}
+
+/* Takes the reply apart. */
+static tutti_status deliver_all(const tutti_store *store, const tutti__reply *reply,
+                                tutti__wanted *wanted, int n)
+{
+    const char *next = reply->value, *end = next + reply->bytes;
+    uint32_t bytes;
+
+    for (int i = 0; i < n; i++) {
+        if (end - next < (ptrdiff_t)sizeof bytes)
+            break;
+        memcpy(&bytes, next, sizeof bytes);
+        next += sizeof bytes;
+        if (end - next < (ptrdiff_t)bytes)
+            break;
+        if (bytes > 0 && bytes <= wanted[i].bytes)
+            memcpy(wanted[i].value, next, bytes);
+        wanted[i].bytes = bytes;
+        next += bytes;
+        if (i == n - 1 && next == end)
+            return TUTTI_OK;
+    }
+    return tutti__fail(TUTTI_ERR_IO, "%s answers with what is not the values of %d keys",
+                       store->where, n);
+}
+
+static char *join_keys(const tutti__wanted *wanted, int n, size_t *bytes_p)
+{
+    char *keys, *next;
+
+    *bytes_p = 0;
+    for (int i = 0; i < n; i++)
+        *bytes_p += strlen(wanted[i].key) + 1;
+    keys = next = malloc(*bytes_p);
+    for (int i = 0; i < n && keys; i++)
+        next = stpcpy(next, wanted[i].key) + 1;
+    return keys;
+}
+
+static tutti_status tcp_exchange(tutti_store *store, const tutti__request *own,
+                                 tutti__wanted *wanted, int n, int timeout_ms)
+{
+    tutti__request get = {.op = TUTTI__GET_ALL, .key = wanted[0].key, .number = timeout_ms};
+    const tutti__request *const requests[] = {own ? own : &get, &get};
+    const int count = own ? 2 : 1;
+    tutti__reply replies[2] = {0}, *all = &replies[count - 1];
+    tutti__reply_frame ins[2] = {0};
+    char *keys = join_keys(wanted, n, &get.value_bytes);
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    all->value = malloc(TUTTI__VALUE_LIMIT);
+    all->bytes = TUTTI__VALUE_LIMIT;
+    get.value = keys;
+    if (keys && all->value)
+        status = converse((tcp_store *)store, requests, replies, ins, count,
+                          tutti__now_ms() + GRACE_MS + timeout_ms);
+    else
+        (void)tutti__fail(status, "no memory to ask %s for %d keys", store->where, n);
+    if (status == TUTTI_OK)
+        status = (tutti_status)ins[0].status;
+    if (status == TUTTI_OK)
+        status = (tutti_status)ins[count - 1].status;
+    if (status == TUTTI_OK)
+        status = deliver_all(store, all, wanted, n);
+    free(keys);
+    free(all->value);
+    return status;
 }
 
 static void tcp_free(tutti_store *store)
@@ -225,7 +329,8 @@ static tutti_status tcp_clone(tutti_store *store, tutti_store **clone_p)
     return TUTTI_OK;
 }
 
-static const tutti__store_ops TCP_OPS = {tcp_ask, tcp_clone, tcp_free};
+static const tutti__store_ops TCP_OPS = {
+    .ask = tcp_ask, .exchange = tcp_exchange, .clone = tcp_clone, .free = tcp_free};
 
 /* Makes a connected handle for the server at `address`, owned by it if `hosted`; NULL in *store_p on failure. */
 static tutti_status handle_new(tutti_store **store_p, const tutti__address *address,
