@@ -61,7 +61,9 @@ static void agree_on_cause(tutti_group *group, const tutti__mesh *mesh, tutti_st
                            tutti__cause *first)
 {
     tutti__comm *comm = &group->comm;
-    const bool own = tutti_status_scope(status) == TUTTI_SCOPE_PROCESS && !comm->failed;
+    /* IO: the store is gone; if it was that of the group before, the next one will follow (group_init.c) */
+    const bool own = !comm->failed &&
+                     (tutti_status_scope(status) == TUTTI_SCOPE_PROCESS || status == TUTTI_ERR_IO);
     char message[1024], who[128];
 
     snprintf(message, sizeof message, "%.1000s", tutti_last_error());
