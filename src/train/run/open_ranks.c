@@ -1,17 +1,21 @@
 /* open_ranks.c -- opens a run of fixed ranks.   SPDX-License-Identifier: MIT
  *
  * As in a session, local work comes first, followed by an agreement; what is collective comes after it. */
+#include "checkpoint/verify_together.h"
 #include "tensor/tensor.h"
 #include "train/config/agreement.h"
 #include "train/run/run.h"
 
-/* The local part. */
-static tutti_status open_alone(tutti__train_run *run)
+/* Rank 0's part, in which the others verify what it finds. */
+static tutti_status open_files(tutti__train_run *run)
 {
-    TUTTI_TRY(tutti__run_open_alone(run));
-    if (run->session.rank == 0)
-        TUTTI_TRY(tutti__run_open_files(run));
-    return tutti__run_load_init(run);
+    const tutti__session *s = &run->session;
+    tutti_status status = s->rank == 0 ? tutti__run_open_files(run) : TUTTI_OK;
+
+    if (tutti__session_is_divided(s))
+        status = s->rank == 0 ? tutti__verify_end(s->group, status)
+                              : tutti__verify_answer(s->group, s->module);
+    return status == TUTTI_OK ? tutti__run_load_init(run) : status;
 }
 
 static tutti_status open_together(tutti__train_run *run)
@@ -57,7 +61,8 @@ tutti_status tutti__ranks_open(tutti__train_run *run)
     TUTTI_TRY(tutti__fail_together(s->group, tutti__same_config(s->group, s->config)));
     TUTTI_TRY(tutti__fail_together(s->group, tutti__session_open_mesh(s)));
     TUTTI_TRY(tutti__core_share_find(s->group, &s->cores));
-    TUTTI_TRY(tutti__fail_together(s->group, open_alone(run)));
+    TUTTI_TRY(tutti__fail_together(s->group, tutti__run_open_alone(run)));
+    TUTTI_TRY(tutti__fail_together(s->group, open_files(run)));
     TUTTI_TRY(tutti__fail_together(s->group, tutti__session_same_data(s)));
     TUTTI_TRY(tutti__report_loss(s->group, tutti__gpus_open(&run->gpus, s->group, s->cx->device)));
     status = open_together(run);
