@@ -18,11 +18,13 @@ static tutti_status gather(tutti_zero *zero, const float *state, float *whole, f
 
     for (size_t i = 0; i < zero->sharding.n; i++) {
         const tutti__range *range = &zero->ranges[i];
-        const size_t n = range->end - range->begin;
+        const size_t n = tutti__range_state(range);
         const tutti__zero_bucket *b =
             range->whole || range->copy ? NULL : &zero->buckets[zero->bucket_of[i]];
         const size_t at = b ? (size_t)(b->p - zero->root->flat_gradients) : range->begin;
 
+        if (range->bare)
+            continue;
         if (b)
             TUTTI_TRY(tutti_all_gather(zero->group, (tutti_const_buf){state, n, TUTTI_F32, stream},
                                        (tutti_buf){all, n * size, TUTTI_F32, stream}, NULL));

@@ -131,6 +131,7 @@ for layout in "-n 2 --tensor 2" "-n 4 --tensor 2" "-n 3 --zero 3"; do
     diff <(cut -d, -f1,2 predict.1.csv) <(cut -d, -f1,2 predict.2.csv) >/dev/null || fail "predictions with $layout"
 done
 refused 2 "--tensor 2 on 3 ranks: 3 is not a multiple of 2" "$TUTTI" eval all.2 -n 3 --tensor 2
+refused 2 "--tensor 2 divides a model among ranks, and there is one; expected 2 ranks, or a multiple: -n 2" "$TUTTI" eval all.2 --tensor 2
 refused 2 "zero: 1 divides gradients and an optimizer's state, which are not needed here" "$TUTTI" eval all.2 -n 2 --zero 1
 printf 'First Citizen:\n' >prompt
 for run in all.2 llama.1; do

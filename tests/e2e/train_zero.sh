@@ -51,6 +51,15 @@ done
 grep -q '^init: ' init.3.out || fail "nothing says what was read"
 [ "$(field init.0/summary.json ema_digest)" = "$(field init.3/summary.json ema_digest)" ] || fail "--init and ema with --zero 3"
 refused 1 "there is no such file or folder; expected a checkpoint" "$TUTTI" train -n 2 $gpt --zero 3 --init nothing
+[ "$(grep -c 'no such file or folder' refused.out)" = 1 ] || { cat refused.out; fail "it is said more than once"; }
+
+# Frozen weights have no state: a rank's share of the adapters' alone.
+for zero in 0 3; do
+    train lora.$zero -n 2 $gpt --max-steps 2 --eval-every 0 --lora-rank 4 --width 64 --ema 0.9 --zero $zero
+done
+[ "$(digest lora.0)" = "$(digest lora.3)" ] && [ "$(field lora.0/summary.json ema_digest)" = "$(field lora.3/summary.json ema_digest)" ] || fail "adapters with --zero 3: other weights"
+trained=$(sed -n 's/.* adapters of rank 4: \([0-9,]*\) parameters are trained.*/\1/p' lora.3.out | tr -d ,)
+grep -q "MiB of state, rank *$(awk "BEGIN { printf \"%.2f\", $trained * 8 / 2 / 1048576 }")$" lora.3.out || { cat lora.3.out; fail "state of frozen weights with --zero 3, of $trained trained"; }
 
 train shards.0 -n 3 $part --shards 4
 train shards.2 -n 2 $part --zero 2 --shards 4
