@@ -55,15 +55,15 @@ refused 1 "there is no such file or folder; expected a checkpoint" "$TUTTI" trai
 
 # Frozen weights have no state: a rank's share of the adapters' alone.
 for zero in 0 3; do
-    train lora.$zero -n 2 $gpt --max-steps 2 --eval-every 0 --lora-rank 4 --width 64 --ema 0.9 --zero $zero
+    train lora.$zero -n 2 $gpt --max-steps 2 --eval-every 0 --lora-rank 4 --optimizer adamw --ema 0.9 --zero $zero
 done
 [ "$(digest lora.0)" = "$(digest lora.3)" ] && [ "$(field lora.0/summary.json ema_digest)" = "$(field lora.3/summary.json ema_digest)" ] || fail "adapters with --zero 3: other weights"
 trained=$(sed -n 's/.* adapters of rank 4: \([0-9,]*\) parameters are trained.*/\1/p' lora.3.out | tr -d ,)
-grep -q "MiB of state, rank *$(awk "BEGIN { printf \"%.2f\", $trained * 8 / 2 / 1048576 }")$" lora.3.out || { cat lora.3.out; fail "state of frozen weights with --zero 3, of $trained trained"; }
+state=$(sed -n 's/.*MiB of state, rank *\([0-9.]*\)$/\1/p' lora.3.out)
+awk "BEGIN { exit !($state > 0 && $state <= $trained * 8 / 2 / 1048576 + 0.01) }" || { cat lora.3.out; fail "$state MiB of state with --zero 3, of $trained trained parameters"; }
 
 train shards.0 -n 3 $part --shards 4
 train shards.2 -n 2 $part --zero 2 --shards 4
 [ "$(digest shards.0)" = "$(digest shards.2)" ] || fail "shards with --zero 2: other weights"
 refused 2 "zero: with 3 all ranks gather the same weights at the same time" "$TUTTI" train --model mlp --zero 3 --shards 2
 refused 2 "amp: with shards and zero=2 each rank sees infinities" "$TUTTI" train --model mlp --zero 2 --shards 2 --amp fp16
-refused 2 "zero: with 3 each rank has its share of the weights, and histograms need all" "$TUTTI" train --model mlp --zero 3 --histograms 1 --tensorboard

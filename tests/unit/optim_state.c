@@ -111,7 +111,7 @@ static void share_out(world *w, tutti__range a, tutti__range b)
 
 static void shares_hold_their_part_of_state_and_have_the_bits_of_the_whole(void **state)
 {
-    static const tutti__range cut[2] = {{9, 30, false, false}, {41, 58, false, false}};
+    static const tutti__range cut[2] = {{.begin = 9, .end = 30}, {.begin = 41, .end = 58}};
     tutti_flat a, b;
     world whole, share;
 

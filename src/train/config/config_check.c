@@ -248,10 +248,6 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
                            "program's on_gradients needs all of them; use zero=0, or zero=1 with "
                            "shards");
     TUTTI_TRY(check_zero_of_shards(c));
-    if (c->zero == 3 && c->histograms)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "zero: with 3 each rank has its share of the weights, and histograms "
-                           "need all of them; use zero=2, or leave histograms out");
     if (c->ema == 1)
         return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
                                           "below 1, as 0.999, or 0 for none");
