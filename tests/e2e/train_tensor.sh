@@ -149,6 +149,18 @@ refused 2 "--tensor 2 on 3 ranks: all of them divide the model" "$TUTTI" run -n 
 refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" generate all.2 --tensor 3
 refused 1 "there is no such file or folder" "$TUTTI" generate nothing --tensor 2
 
+# Shares of the weights: the same text, of a checkpoint of shares, too, and with adapters.
+"$TUTTI" generate all.2 $how >text.1
+for ranks in 1 2 3; do
+    timeout 100 "$TUTTI" generate all.2 $how --zero 3 --ranks $ranks >text.3 2>text.err && cmp text.1 text.3 || { cat text.err text.3; fail "generate with --zero 3 on $ranks ranks"; }
+done
+timeout 100 "$TUTTI" run -n 2 "$TUTTI" generate all.2 $how --zero 3 >text.3 2>text.err && cmp text.1 text.3 || { cat text.err; fail "generate with --zero 3 under a launcher"; }
+refused 2 "--zero 3 divides the weights among ranks; add --ranks N" "$TUTTI" generate all.2 --zero 3
+refused 2 "--zero 3 and --tensor both divide the model" "$TUTTI" generate all.2 --zero 3 --tensor 2
+refused 2 "--ranks is for --zero 3" "$TUTTI" generate all.2 --ranks 2
+refused 2 '--zero is "2", expected 3' "$TUTTI" generate all.2 --zero 2 --ranks 2
+refused 1 "there is no such file or folder" "$TUTTI" generate nothing --zero 3 --ranks 2
+
 refused 2 "comm_hook: the matrices that powersgd approximates are divided" "$TUTTI" train -n 4 --tensor 2 $gpt2 --comm-hook powersgd
 refused 2 "--tensor 3 on 4 ranks: 4 is not a multiple of 3; --tensor 1, 2 or 4" "$TUTTI" train -n 4 --tensor 3 $gpt2
 refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" train -n 3 --tensor 3 $gpt2
