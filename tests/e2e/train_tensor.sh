@@ -118,7 +118,7 @@ near() { # FILE FILE: losses
     paste <(field "$1" loss) <(field "$2" loss) | awk '{ d = $1 - $2; exit !(d < 2e-6 * $1 && d > -2e-6 * $1) }' || fail "losses $(field "$1" loss) and $(field "$2" loss)"
 }
 "$TUTTI" eval all.2 --json eval.1 >eval.out 2>&1 || { cat eval.out; fail "eval"; }
-for layout in "-n 2 --tensor 2" "-n 3 --zero 3" "-n 4 --tensor 2 --zero 3"; do
+for layout in "-n 2 --tensor 2" "-n 3 --zero 3" "-n 4 --tensor 2 --zero 3" "-n 2 --pipeline 2" "-n 4 --pipeline 2 --tensor 2"; do
     timeout 100 "$TUTTI" eval all.2 $layout --json eval.2 >eval.out 2>&1 || { cat eval.out; fail "eval $layout"; }
     near eval.1 eval.2
 done
@@ -132,6 +132,8 @@ for layout in "-n 2 --tensor 2" "-n 4 --tensor 2" "-n 3 --zero 3"; do
 done
 refused 2 "--tensor 2 on 3 ranks: 3 is not a multiple of 2" "$TUTTI" eval all.2 -n 3 --tensor 2
 refused 2 "--tensor 2 divides a model among ranks, and there is one; expected 2 ranks, or a multiple: -n 2" "$TUTTI" eval all.2 --tensor 2
+refused 2 "gathers, with 3, a stage's weights in an order that messages decide" "$TUTTI" eval all.2 -n 4 --pipeline 2 --zero 3
+refused 2 "pipeline: predictions are made on the ranks of its last stage" "$TUTTI" predict all.2 -n 2 --pipeline 2 --out x.csv
 refused 2 "zero: 1 divides gradients and an optimizer's state, which are not needed here" "$TUTTI" eval all.2 -n 2 --zero 1
 printf 'First Citizen:\n' >prompt
 for run in all.2 llama.1; do
