@@ -155,7 +155,7 @@ static bool is_bare(const tutti_zero *zero, size_t b)
     return bare;
 }
 
-/* What is in no bucket, or is a bucket's rest: every rank has all of it, but what has no state. */
+/* What is in no bucket, or is a bucket's rest: every rank has all of it, but of what has no state at most the weights. */
 static void add_whole(tutti_zero *zero, size_t begin, size_t end)
 {
     const struct tutti_root *root = zero->root;
@@ -168,6 +168,11 @@ static void add_whole(tutti_zero *zero, size_t begin, size_t end)
         if (next <= begin || low >= end || !has_no_state(zero, i))
             continue;
         add_range(zero, begin, low, SIZE_MAX);
+        begin = begin > low ? begin : low;
+        if (zero->stage == 3 && begin < end) { /* the weights are in a range, too */
+            add_range(zero, begin, next < end ? next : end, SIZE_MAX);
+            zero->ranges[zero->sharding.n - 1].bare = true;
+        }
         begin = next;
     }
     add_range(zero, begin, end, SIZE_MAX);
@@ -189,7 +194,7 @@ static void add_copy(tutti_zero *zero, size_t begin, size_t share)
 
 static tutti_status make_room(tutti_zero *zero)
 {
-    const size_t n = zero->n_noted, most = 4 * n + zero->root->parameters.n + 1;
+    const size_t n = zero->n_noted, most = 4 * n + 2 * zero->root->parameters.n + 1;
 
     free(zero->ranges);
     free(zero->bucket_of);

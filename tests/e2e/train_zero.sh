@@ -55,12 +55,12 @@ refused 1 "there is no such file or folder; expected a checkpoint" "$TUTTI" trai
 
 # Frozen weights have no state: a rank's share of the adapters' alone.
 for zero in 0 3; do
-    train lora.$zero -n 2 $gpt --max-steps 2 --eval-every 0 --lora-rank 4 --optimizer adamw --ema 0.9 --zero $zero
+    train lora.$zero -n 3 $gpt --max-steps 2 --eval-every 0 --lora-rank 4 --optimizer adamw --ema 0.9 --zero $zero
 done
 [ "$(digest lora.0)" = "$(digest lora.3)" ] && [ "$(field lora.0/summary.json ema_digest)" = "$(field lora.3/summary.json ema_digest)" ] || fail "adapters with --zero 3: other weights"
 trained=$(sed -n 's/.* adapters of rank 4: \([0-9,]*\) parameters are trained.*/\1/p' lora.3.out | tr -d ,)
 state=$(sed -n 's/.*MiB of state, rank *\([0-9.]*\)$/\1/p' lora.3.out)
-awk "BEGIN { exit !($state > 0 && $state <= $trained * 8 / 2 / 1048576 + 0.01) }" || { cat lora.3.out; fail "$state MiB of state with --zero 3, of $trained trained parameters"; }
+awk "BEGIN { exit !($state > 0 && $state <= $trained * 8 / 3 / 1048576 + 0.01) }" || { cat lora.3.out; fail "$state MiB of state with --zero 3, of $trained trained parameters"; }
 
 train shards.0 -n 3 $part --shards 4
 train shards.2 -n 2 $part --zero 2 --shards 4

@@ -325,11 +325,10 @@ static bool saves_between(const forecast *p)
         }
 }
 
-/* All of the optimizer's state, kind by kind, and a bucket (ddp/zero_state.c). */
+/* All of the optimizer's state, kind by kind (ddp/zero_state.c). */
 static size_t state_bytes(const forecast *p)
 {
-    return (size_t)tutti__config_optim_states(&p->config) * tutti__alloc_takes(p->flat) +
-           tutti__alloc_takes(p->f.largest_bucket);
+    return (size_t)tutti__config_optim_states(&p->config) * tutti__alloc_takes(p->flat);
 }
 
 /* What is allocated to write what is not divided of a checkpoint (train/save/writer.c), and for the final weights; what is divided is
