@@ -445,11 +445,20 @@ static tutti_status check_folder(const export_line *l, int n, const char *out)
     return *l->paths[1] ? TUTTI_OK : tutti__fail(TUTTI_ERR_ARG, "%s: the path is empty", flag);
 }
 
+static tutti_status read_weights(const char *text, bool *ema_p)
+{
+    static const char *const kinds[] = {"model", "ema"};
+
+    *ema_p = strcmp(text, "ema") == 0;
+    return *ema_p || strcmp(text, "model") == 0
+               ? TUTTI_OK
+               : tutti__fail_choice("--weights", text, kinds, TUTTI__COUNT_OF(kinds));
+}
+
 static tutti_status read_export(export_line *l, int argc, char **argv)
 {
     static const char *const flags[] = {"--out",   "--dtype",   "--hf",      "--max-shard-size",
                                         "--force", "--adapter", "--weights", "--help"};
-    static const char *const kinds[] = {"model", "ema"};
     const char *out = NULL, *text;
     int n = 0;
 
@@ -471,9 +480,7 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
                    (text = tutti__flag_value("--max-shard-size", argc, argv, &i, &missing))) {
             TUTTI_TRY(read_size(text, &l->most));
         } else if (!missing && (text = tutti__flag_value("--weights", argc, argv, &i, &missing))) {
-            l->ema = strcmp(text, "ema") == 0;
-            if (!l->ema && strcmp(text, "model") != 0)
-                return tutti__fail_choice("--weights", text, kinds, TUTTI__COUNT_OF(kinds));
+            TUTTI_TRY(read_weights(text, &l->ema));
         } else if (missing)
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
         else if (strcmp(argv[i], "--force") == 0)
