@@ -2,6 +2,7 @@
 #include "checkpoint/checkpoint_files.h"
 
 #include "checkpoint/json_text.h"
+#include "checkpoint/weights_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,25 +42,55 @@ tutti_status tutti__checkpoint_write_state(tutti__draft *draft,
     return status;
 }
 
-static tutti_status write_snapshot(tutti__draft *draft, const char *name,
-                                   const tutti__snapshot *snapshot)
+tutti_status tutti__state_add_file(json_t *state, const char *name, const char *digest)
 {
+    json_t *files = json_object_get(state, TUTTI__STATE_FILES);
+
+    if (!files && json_object_set_new(state, TUTTI__STATE_FILES, json_object()) == 0)
+        files = json_object_get(state, TUTTI__STATE_FILES);
+    return json_object_set_new(files, name, json_string(digest)) == 0
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
+}
+
+tutti_status tutti__headed_put(void *headed, const void *p, size_t bytes)
+{
+    tutti__headed *to = headed;
+
+    if (!to->begun)
+        to->header = tutti__hash64(p, bytes);
+    to->begun = true;
+    return tutti__checkpoint_write(to->draft, p, bytes);
+}
+
+static tutti_status write_snapshot(tutti__draft *draft, const char *name,
+                                   const tutti__snapshot *snapshot, uint64_t *header_p)
+{
+    tutti__headed to = {.draft = draft};
+
     TUTTI_TRY(tutti__checkpoint_file(draft, name));
-    return tutti__safetensors_put(tutti__checkpoint_write, draft, snapshot->sources, snapshot->n,
-                                  snapshot->notes.pairs, snapshot->notes.n);
+    TUTTI_TRY(tutti__safetensors_put(tutti__headed_put, &to, snapshot->sources, snapshot->n,
+                                     snapshot->notes.pairs, snapshot->notes.n));
+    *header_p = to.header;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__checkpoint_write_files(tutti__draft *draft,
-                                           const tutti__checkpoint_parts *parts)
+                                           const tutti__checkpoint_parts *parts,
+                                           uint64_t headers[3])
 {
+    tutti__headed to = {.draft = draft};
+
     if (parts->model)
-        TUTTI_TRY(write_snapshot(draft, "model.safetensors", parts->model));
+        TUTTI_TRY(write_snapshot(draft, "model.safetensors", parts->model, &headers[0]));
     if (parts->block) {
         TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));
-        TUTTI_TRY(tutti__optim_block_write(parts->block, parts->m, parts->step,
-                                           tutti__checkpoint_write, draft));
+        TUTTI_TRY(
+            tutti__optim_block_write(parts->block, parts->m, parts->step, tutti__headed_put, &to));
+        headers[1] = to.header;
     }
-    return parts->ema ? write_snapshot(draft, "ema.safetensors", parts->ema) : TUTTI_OK;
+    return parts->ema ? write_snapshot(draft, "ema.safetensors", parts->ema, &headers[2])
+                      : TUTTI_OK;
 }
 
 /* FOLDER/name.safetensors, or its parts, whose digest `state` has as `key`. */

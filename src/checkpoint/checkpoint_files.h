@@ -20,9 +20,20 @@ typedef struct tutti__checkpoint_parts {
     json_t *state; /* state.json, to which the digests are added */
 } tutti__checkpoint_parts;
 
-/* Writes model.safetensors, optimizer.safetensors and ema.safetensors. */
+/* A draft as what tutti__headed_put writes to, with the digest of what it writes first: a file's header. Starts as {.draft}. */
+typedef struct tutti__headed {
+    tutti__draft *draft;
+    uint64_t header;
+    bool begun;
+} tutti__headed;
+tutti_status tutti__headed_put(void *headed, const void *p, size_t bytes);
+
+/* Writes model.safetensors, optimizer.safetensors and ema.safetensors. headers: in this order, digests of those that are written. */
 tutti_status tutti__checkpoint_write_files(tutti__draft *draft,
-                                           const tutti__checkpoint_parts *parts);
+                                           const tutti__checkpoint_parts *parts,
+                                           uint64_t headers[3]);
+/* Adds a file's digest to state.json (TUTTI__STATE_FILES). */
+tutti_status tutti__state_add_file(json_t *state, const char *name, const char *digest);
 /* And state.json, after all others. */
 tutti_status tutti__checkpoint_write_state(tutti__draft *draft,
                                            const tutti__checkpoint_parts *parts);

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint_call.h"
 #include "checkpoint/divided_load.h"
 #include "checkpoint/optim_load.h"
+#include "checkpoint/verify_together.h"
 #include "data/loader.h"
 #include "optim/optim.h"
 #include "tensor/tensor.h"
@@ -133,7 +134,7 @@ static tutti_status read_state(const tutti__checkpoint_call *p, const json_t *st
                            "only its weights",
                            folder);
     if (p->optim)
-        TUTTI_TRY(tutti__parts_check_step(folder, "optimizer", state));
+        TUTTI_TRY(tutti__state_check_files(folder, "optimizer", state));
     if (p->optim && kind && strcmp(kind, p->optim->rule->name) != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "checkpoint %s is of the optimizer %s, and this one is %s; use the same "
@@ -145,25 +146,35 @@ static tutti_status read_state(const tutti__checkpoint_call *p, const json_t *st
     return TUTTI_OK;
 }
 
-/* Of what is divided all digests are compared now, and the values are read when all ranks have agreed. */
 static tutti_status read_model(const tutti__checkpoint_call *p, const json_t *state,
                                const char *folder, loading *l)
 {
     const json_t *updates = json_object_get(json_object_get(state, "ema"), "updates");
 
-    if (!l->divides_model) {
-        TUTTI_TRY(tutti__checkpoint_read_model(&l->model, p->m, folder, state));
-        return p->opts.ema
-                   ? tutti__checkpoint_read_ema(&l->ema, p->m, folder, state, &l->head.ema_updates)
-                   : TUTTI_OK;
-    }
-    TUTTI_TRY(tutti__divided_check(p->m, folder, "model",
-                                   json_string_value(json_object_get(state, "model_digest"))));
     l->head.ema_updates = (uint64_t)json_integer_value(updates);
+    TUTTI_TRY(tutti__state_check_files(folder, "model", state));
+    if (p->opts.ema)
+        TUTTI_TRY(tutti__state_check_files(folder, "ema", state));
+    if (l->divides_model)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__checkpoint_read_model(&l->model, p->m, folder, state));
     return p->opts.ema
-               ? tutti__divided_check(p->m, folder, "ema",
-                                      json_string_value(json_object_get(state, "ema_digest")))
+               ? tutti__checkpoint_read_ema(&l->ema, p->m, folder, state, &l->head.ema_updates)
                : TUTTI_OK;
+}
+
+/* What is divided is verified now, by all ranks, and its values are read when all have agreed. */
+static tutti_status verify(const tutti__checkpoint_call *p, const loading *l)
+{
+    tutti__verify_wish wish = {.model = l->divides_model,
+                               .average = l->divides_model && p->opts.ema,
+                               .optim = l->divides_optim && p->optim};
+
+    if (!wish.model && !wish.optim)
+        return TUTTI_OK;
+    snprintf(wish.folder, sizeof wish.folder, "%s", l->head.folder);
+    snprintf(wish.digest, sizeof wish.digest, "%s", l->head.digest);
+    return tutti__verify_ask(p->group, p->m, &wish);
 }
 
 static tutti_status read_files(const tutti__checkpoint_call *p, const char *folder, loading *l)
@@ -183,10 +194,12 @@ static tutti_status read_files(const tutti__checkpoint_call *p, const char *fold
     snprintf(l->head.digest, sizeof l->head.digest, "%s", digest ? digest : "");
     snprintf(l->head.folder, sizeof l->head.folder, "%s", folder);
     json_decref(state);
+    if (status == TUTTI_OK)
+        status = verify(p, l);
     if (status != TUTTI_OK || !p->optim)
         return status;
     snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    TUTTI_TRY(l->divides_optim ? tutti__optim_file_check(&l->block, p->m, folder)
+    TUTTI_TRY(l->divides_optim ? tutti__optim_file_names(&l->block, folder)
                                : tutti__optim_block_read(&l->block, p->m, folder));
     return tutti__optim_block_fits(&l->block, p->optim, path);
 }
@@ -344,11 +357,21 @@ static tutti_status take_divided(const tutti__checkpoint_call *p, const loading 
                : TUTTI_OK;
 }
 
+/* Rank 0's part, in which the others verify what is divided. */
+static tutti_status read_first(const tutti__checkpoint_call *p, const char *folder, loading *l)
+{
+    const tutti_status status = read_all(p, folder, l);
+
+    return l->divides_optim ? tutti__verify_end(p->group, status) : status;
+}
+
 static tutti_status load(const tutti__checkpoint_call *p, const char *folder, loading *l)
 {
     TUTTI_TRY(tutti__checkpoint_call_divided(p, &l->divides_model, &l->divides_optim));
     TUTTI_TRY(tutti__checkpoint_call_agree(
-        p, tutti__checkpoint_call_is_first(p) ? read_all(p, folder, l) : TUTTI_OK));
+        p, tutti__checkpoint_call_is_first(p) ? read_first(p, folder, l)
+           : l->divides_optim                 ? tutti__verify_answer(p->group, p->m)
+                                              : TUTTI_OK));
     if (p->group)
         TUTTI_TRY(
             tutti_broadcast(p->group, TUTTI_BUF(&l->head, sizeof l->head, TUTTI_U8), 0, NULL));

@@ -6,6 +6,7 @@
 #include "optim/optim.h"
 #include "tensor/tensor.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -243,11 +244,20 @@ tutti_status tutti__copies_write(tutti__copies *c, tutti__draft *draft, uint64_t
     const tutti__checkpoint_parts files = files_of(c, step, NULL);
 
     if (is_first(c))
-        TUTTI_TRY(tutti__checkpoint_write_files(draft, &files));
+        TUTTI_TRY(tutti__checkpoint_write_files(draft, &files, c->headers));
     for (tutti__copy_of k = 0; k < TUTTI__COPIES; k++)
         if (c->divided[k])
             TUTTI_TRY(write_part(c, k, draft, step, &headers[k]));
     return TUTTI_OK;
+}
+
+static tutti_status add_file(const tutti__copies *c, tutti__copy_of k, json_t *state)
+{
+    char name[64], digest[24];
+
+    snprintf(name, sizeof name, "%s.safetensors", stems[k]);
+    snprintf(digest, sizeof digest, "%016" PRIx64, c->headers[k]);
+    return tutti__state_add_file(state, name, digest);
 }
 
 tutti_status tutti__copies_finish(tutti__copies *c, tutti__draft *draft, uint64_t step,
@@ -255,13 +265,15 @@ tutti_status tutti__copies_finish(tutti__copies *c, tutti__draft *draft, uint64_
 {
     const tutti__checkpoint_parts files = files_of(c, step, state);
 
-    for (int k = 0; k < TUTTI__COPIES; k++) {
+    for (tutti__copy_of k = 0; k < TUTTI__COPIES; k++) {
         const size_t row = c->group ? (size_t)k * (size_t)tutti_group_size(c->group) : 0;
 
+        if (exists(c, k) && !c->divided[k])
+            TUTTI_TRY(add_file(c, k, state));
         if (!c->divided[k])
             continue;
         TUTTI_TRY(tutti__part_check(&c->parts[k], draft, headers + row));
-        TUTTI_TRY(tutti__part_write_index(&c->parts[k], draft, step, headers + row));
+        TUTTI_TRY(tutti__part_write_index(&c->parts[k], draft, step, headers + row, state));
         if (digest_keys[k] &&
             json_object_set_new(state, digest_keys[k], json_string(c->digests[k])) != 0)
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");

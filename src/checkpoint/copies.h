@@ -35,6 +35,7 @@ typedef struct tutti__copies {
     /* of what is not divided, on rank 0 */
     tutti__snapshot model, ema;
     tutti__optim_block block;
+    uint64_t headers[TUTTI__COPIES]; /* digests of those in their files */
 } tutti__copies;
 
 /* Finds what is divided. Collective over the group, and all ranks return the same; without one (NULL) nothing is. */

@@ -75,12 +75,10 @@ tutti_status tutti__room_grow(char **room_p, size_t *bytes_p, size_t bytes)
 /* A tensor that was given to this rank. */
 static tutti_status read_one(tutti__divided_source *s, const tutti__whole *w, bool may_lack)
 {
-    const tutti__safetensors *part;
-
     if (s->read)
         return s->read(s->arg, w->name, s->room);
     memset(s->room, 0, w->bytes);
-    if (may_lack && !tutti__tensor_files_find(&s->file, w->name, &part))
+    if (may_lack && !tutti__tensor_files_has(&s->file, w->name))
         return TUTTI_OK;
     return tutti__tensor_files_read(&s->file, w->name, w->dtype, w->shape, s->room);
 }
@@ -143,76 +141,6 @@ tutti_status tutti__divided_read(tutti__divided_source *s, const tutti__pieces *
 }
 
 /* ---- A model --------------------------------------------------------------------------------------------------- */
-
-static tutti_status check_tensors(const tutti_module *m, const tutti__tensor_files *file)
-{
-    for (size_t i = 0; i < tutti_module_n_state(m); i++) {
-        const tutti_tensor *t = tutti_module_state(m, i);
-        const tutti_shape shape = tutti__whole_shape(t);
-        const tutti__safetensors *part;
-        const tutti__safetensors_entry *e = tutti__tensor_files_find(file, t->name, &part);
-
-        if (!e || !e->readable || e->dtype != t->dtype || !tutti_shape_equal(e->shape, shape))
-            return tutti__fail(TUTTI_ERR_FORMAT,
-                               "%s does not hold the weights of this model: \"%.120s\" is %s%s, "
-                               "expected %s %s",
-                               file->path, t->name, e ? e->dtype_text : "missing",
-                               e ? tutti__shape_text(e->shape) : "", tutti_dtype_name(t->dtype),
-                               tutti__shape_text(shape));
-    }
-    return TUTTI_OK;
-}
-
-/* Of all tensors, in the order of tutti_module_digest. */
-static tutti_status hash_all(const tutti__tensor_files *file, char digest[33])
-{
-    const size_t n = tutti__tensor_files_count(file);
-    tutti__safetensors_source *names = tutti__alloc((n + 1) * sizeof *names);
-    tutti__hash128_state *hash = tutti__hash128_new();
-    tutti_status status = names && hash ? TUTTI_OK : TUTTI_ERR_MEMORY;
-    size_t bytes = 0, at = 0;
-    char *room = NULL;
-
-    for (size_t k = 0; k < file->n && status == TUTTI_OK; k++)
-        for (size_t i = 0; i < tutti__safetensors_count(file->p[k]); i++)
-            names[at++].name = tutti__safetensors_at(file->p[k], i)->name;
-    if (status == TUTTI_OK && n > 0)
-        qsort(names, n, sizeof *names, tutti__by_name);
-    for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
-        const tutti__safetensors *part;
-        const tutti__safetensors_entry *e = tutti__tensor_files_find(file, names[i].name, &part);
-
-        status = tutti__room_grow(&room, &bytes, (size_t)e->bytes);
-        if (status == TUTTI_OK)
-            status = tutti__safetensors_read(part, e, room);
-        if (status == TUTTI_OK)
-            tutti__hash128_add(hash, room, (size_t)e->bytes);
-    }
-    if (hash)
-        tutti__hash128_end(hash, digest);
-    free(names);
-    free(room);
-    return status;
-}
-
-tutti_status tutti__divided_check(const tutti_module *m, const char *folder, const char *stem,
-                                  const char *expected)
-{
-    tutti__tensor_files file;
-    char digest[33];
-    tutti_status status = tutti__tensor_files_open(&file, folder, stem);
-
-    if (status == TUTTI_OK)
-        status = check_tensors(m, &file);
-    if (status == TUTTI_OK)
-        status = hash_all(&file, digest);
-    if (status == TUTTI_OK && (!expected || strcmp(digest, expected) != 0))
-        status = tutti__fail(TUTTI_ERR_FORMAT,
-                             "%s: its contents have digest %s, and state.json says %.40s: damaged",
-                             file.path, digest, expected ? expected : "nothing of it");
-    tutti__tensor_files_close(&file);
-    return status;
-}
 
 tutti_status tutti__divided_pieces(tutti__pieces *mine, const tutti_module *m,
                                    const tutti_ema *average)

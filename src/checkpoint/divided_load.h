@@ -29,10 +29,6 @@ void tutti__divided_close(tutti__divided_source *source);
 tutti_status tutti__divided_read(tutti__divided_source *source, const tutti__pieces *mine,
                                  tutti_stream *stream, const char *prefix, bool others,
                                  bool may_lack);
-/* Reads all of the model FOLDER/STEM, a tensor at a time: that each has its digest, and all together `expected`; and that it has all
- * tensors of the module, whole, whatever of them this rank has. */
-tutti_status tutti__divided_check(const tutti_module *m, const char *folder, const char *stem,
-                                  const char *expected);
 /* Makes *room_p, of *bytes_p, at least as large; what was in it is lost. */
 tutti_status tutti__room_grow(char **room_p, size_t *bytes_p, size_t bytes);
 /* This rank's pieces of the module, or of its averages, whose values are about to be replaced. */

@@ -192,23 +192,32 @@ tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tut
     return status;
 }
 
-tutti_status tutti__optim_block_names(tutti__optim_block *block, const tutti__tensor_files *file)
+tutti_status tutti__optim_block_names_of(tutti__optim_block *block, const char *path,
+                                         const tutti__safetensors *file)
 {
-    const char *states = tutti__safetensors_metadata(file->p[0], "states");
+    const char *states = tutti__safetensors_metadata(file, "states");
 
     *block = (tutti__optim_block){0};
     if (!states)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: it does not say which states it holds",
-                           file->path);
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: it does not say which states it holds", path);
     while (*states) {
         size_t n = strcspn(states, " ");
 
         if (n == 0 || n >= sizeof block->names[0] || block->n_states == TUTTI__OPTIM_BLOCK_STATES)
-            return tutti__fail(TUTTI_ERR_FORMAT, "%s: its list of states is broken", file->path);
+            return tutti__fail(TUTTI_ERR_FORMAT, "%s: its list of states is broken", path);
         memcpy(block->names[block->n_states++], states, n);
         states += n + (states[n] == ' ');
     }
     return TUTTI_OK;
+}
+
+tutti_status tutti__optim_block_names(tutti__optim_block *block, tutti__tensor_files *files)
+{
+    const tutti__safetensors *first;
+
+    *block = (tutti__optim_block){0};
+    TUTTI_TRY(tutti__tensor_files_file(files, 0, &first));
+    return tutti__optim_block_names_of(block, files->path, first);
 }
 
 /* Whether no update was made to the parameter of a state: it was frozen then, and its state, which is not in the file, is zeros. */
@@ -222,15 +231,8 @@ static bool is_new(const tutti__optim_block *block, const tutti_module *m, const
     return false;
 }
 
-static bool has_tensor(const tutti__tensor_files *parts, const char *name)
-{
-    const tutti__safetensors *file;
-
-    return tutti__tensor_files_find(parts, name, &file);
-}
-
 static tutti_status read_tensors(const tutti__optim_block *block, const tutti_module *m,
-                                 const tutti__tensor_files *file)
+                                 tutti__tensor_files *file)
 {
     size_t n = (block->n_states + 1) * block->n_parameters, found = 0;
     tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
@@ -240,7 +242,7 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
     if (status == TUTTI_OK)
         n = describe(block, m, sources, names);
     for (size_t i = n; i-- > 0 && status == TUTTI_OK;) { /* the numbers of updates are last */
-        if (i < n - block->n_parameters && !has_tensor(file, sources[i].name) &&
+        if (i < n - block->n_parameters && !tutti__tensor_files_has(file, sources[i].name) &&
             is_new(block, m, sources[i].name))
             continue;
         status =
@@ -266,8 +268,8 @@ static void find_in_file(tutti__optim_block *block, const tutti_module *m,
         const tutti_tensor *t = tutti_module_parameter(m, i);
 
         snprintf(name, sizeof name, "%s.%s", block->names[0], tutti_tensor_name(t));
-        block->has[i] =
-            t->parameter->requires_grad || (block->n_states > 0 && has_tensor(file, name));
+        block->has[i] = t->parameter->requires_grad ||
+                        (block->n_states > 0 && tutti__tensor_files_has(file, name));
     }
 }
 

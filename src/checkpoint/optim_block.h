@@ -45,8 +45,10 @@ tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tut
  * this module, or a digest does not match. */
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
                                      const char *folder);
-/* Makes an empty block with the names of the states that the file holds. FORMAT. */
-tutti_status tutti__optim_block_names(tutti__optim_block *block, const tutti__tensor_files *file);
+/* Makes an empty block with the names of the states that the file holds, or one of the files `path`. FORMAT. */
+tutti_status tutti__optim_block_names_of(tutti__optim_block *block, const char *path,
+                                         const tutti__safetensors *file);
+tutti_status tutti__optim_block_names(tutti__optim_block *block, tutti__tensor_files *file);
 /* The names of the states of an optimizer, as its file lists them: "exp_avg exp_avg_sq". */
 void tutti__optim_states_text(const tutti_optim *optim, char text[160]);
 /* FORMAT, naming `path`, if the block's kinds of state are not this optimizer's. */

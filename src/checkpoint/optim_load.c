@@ -9,73 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 320 };
 #define UPDATES "step."
 
-/* ---- All of it is there -------------------------------------------------------------------------------------- */
-
-/* The state of one parameter, which may be missing if it had no updates. */
-static tutti_status check_one(const tutti__optim_block *block, const tutti__tensor_files *file,
-                              const tutti_tensor *t)
+tutti_status tutti__optim_file_names(tutti__optim_block *block, const char *folder)
 {
-    const tutti_shape shape = tutti__whole_shape(t);
-    const tutti__safetensors *part;
-    const tutti__safetensors_entry *e;
-    char name[NAME_BYTES];
-    uint64_t updates;
-
-    snprintf(name, sizeof name, UPDATES "%s", tutti_tensor_name(t));
-    TUTTI_TRY(tutti__tensor_files_read(file, name, TUTTI_I64, (tutti_shape){.n = 0}, &updates));
-    for (size_t k = 0; k < block->n_states; k++) {
-        snprintf(name, sizeof name, "%s.%s", block->names[k], tutti_tensor_name(t));
-        e = tutti__tensor_files_find(file, name, &part);
-        if (!e && updates == 0)
-            continue;
-        if (!e || !e->readable || e->dtype != TUTTI_F32 || !tutti_shape_equal(e->shape, shape))
-            return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", file->path, name,
-                               e ? "of another shape or dtype" : "missing");
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status check_digests(const tutti__tensor_files *file)
-{
-    size_t bytes = 0;
-    char *room = NULL;
-    tutti_status status = TUTTI_OK;
-
-    for (size_t k = 0; k < file->n; k++)
-        for (size_t i = 0; i < tutti__safetensors_count(file->p[k]) && status == TUTTI_OK; i++) {
-            const tutti__safetensors_entry *e = tutti__safetensors_at(file->p[k], i);
-
-            status =
-                tutti__safetensors_has_digest(file->p[k], e)
-                    ? tutti__room_grow(&room, &bytes, (size_t)e->bytes)
-                    : tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", file->path, e->name);
-            if (status == TUTTI_OK)
-                status = tutti__safetensors_read(file->p[k], e, room);
-        }
-    free(room);
-    return status;
-}
-
-tutti_status tutti__optim_file_check(tutti__optim_block *block, const tutti_module *m,
-                                     const char *folder)
-{
-    tutti__tensor_files file;
-    tutti_status status = tutti__tensor_files_open(&file, folder, "optimizer");
+    tutti__tensor_files files;
+    tutti_status status = tutti__tensor_files_open(&files, folder, "optimizer");
 
     if (status == TUTTI_OK)
-        status = tutti__optim_block_names(block, &file);
-    for (size_t i = 0; i < tutti_module_n_parameters(m) && status == TUTTI_OK; i++)
-        status = check_one(block, &file, tutti_module_parameter(m, i));
-    if (status == TUTTI_OK)
-        status = check_digests(&file);
-    tutti__tensor_files_close(&file);
+        status = tutti__optim_block_names(block, &files);
+    tutti__tensor_files_close(&files);
     return status;
 }
-
-/* ---- Later --------------------------------------------------------------------------------------------------- */
 
 typedef struct optim_later {
     tutti_module *m;
@@ -90,7 +35,7 @@ static void later_free(void *self)
     free(l);
 }
 
-/* Which parameters have state depends on their updates, which come first. What is missing had none (tutti__optim_file_check). */
+/* Which parameters have state depends on their updates, which come first. What is missing had none (verify_together.c). */
 static tutti_status load_kind(optim_later *l, const tutti_optim *optim, bool states)
 {
     tutti__pieces mine = {.n = 0};

@@ -7,10 +7,8 @@
 
 #include "checkpoint/optim_block.h"
 
-/* Reads all of FOLDER's state once, a tensor at a time, and compares every digest: that it is complete and of this module. *block gets
- * the names of its states alone. */
-tutti_status tutti__optim_file_check(tutti__optim_block *block, const tutti_module *m,
-                                     const char *folder);
+/* An empty block with the names of the states that FOLDER's optimizer has. */
+tutti_status tutti__optim_file_names(tutti__optim_block *block, const char *folder);
 /* The optimizer's next step reads it (or tutti__optim_load_now). folder, digest (of its state.json): the same on all ranks; those
  * that do not have it get all from the others. Collective. */
 tutti_status tutti__optim_load_later(tutti_optim *optim, tutti_module *m, tutti_group *group,

@@ -1,6 +1,7 @@
 /* part.c -- what this rank writes of a checkpoint that is divided over ranks.   SPDX-License-Identifier: MIT */
 #include "checkpoint/part.h"
 
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/weights_parts.h"
 #include "comm/comm.h"
@@ -143,29 +144,12 @@ tutti_status tutti__part_digest(const tutti__part *part, tutti__mover *mover, ch
 
 /* ---- Files ---------------------------------------------------------------------------------------------------- */
 
-/* The first call has the header. */
-typedef struct headed {
-    tutti__draft *draft;
-    uint64_t header;
-    bool begun;
-} headed;
-
-static tutti_status put(void *user, const void *p, size_t bytes)
-{
-    headed *to = user;
-
-    if (!to->begun)
-        to->header = tutti__hash64(p, bytes);
-    to->begun = true;
-    return tutti__checkpoint_write(to->draft, p, bytes);
-}
-
 tutti_status tutti__part_write(const tutti__part *part, tutti__draft *draft, uint64_t step,
                                const tutti__safetensors_pair *metadata, size_t n_metadata,
                                uint64_t *header_p)
 {
     tutti__safetensors_pair *pairs;
-    headed to = {.draft = draft};
+    tutti__headed to = {.draft = draft};
     char name[64], number[24];
     tutti_status status;
 
@@ -183,7 +167,8 @@ tutti_status tutti__part_write(const tutti__part *part, tutti__draft *draft, uin
     file_name(part, part->rank, name);
     status = tutti__checkpoint_file(draft, name);
     if (status == TUTTI_OK)
-        status = tutti__safetensors_put(put, &to, part->sources, part->n, pairs, n_metadata + 2);
+        status = tutti__safetensors_put(tutti__headed_put, &to, part->sources, part->n, pairs,
+                                        n_metadata + 2);
     *header_p = to.header;
     free(pairs);
     return status;
@@ -218,17 +203,20 @@ static json_t *index_json(const tutti__part *part, uint64_t step, const uint64_t
 }
 
 tutti_status tutti__part_write_index(const tutti__part *part, tutti__draft *draft, uint64_t step,
-                                     const uint64_t *headers)
+                                     const uint64_t *headers, json_t *state)
 {
     json_t *json = index_json(part, step, headers);
-    char *text = tutti__json_text(json, JSON_INDENT(2)), name[64];
-    tutti_status status;
+    char *text = tutti__json_text(json, JSON_INDENT(2)), name[64], digest[33];
+    tutti_status status = text ? tutti__state_digest(json, digest) : TUTTI_OK;
 
     json_decref(json);
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the index of a checkpoint's files");
     snprintf(name, sizeof name, "%s" TUTTI__PARTS_INDEX, part->stem);
-    status = tutti__checkpoint_file(draft, name);
+    if (status == TUTTI_OK)
+        status = tutti__state_add_file(state, name, digest);
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_file(draft, name);
     if (status == TUTTI_OK)
         status = tutti__checkpoint_write(draft, text, strlen(text));
     free(text);

@@ -12,6 +12,7 @@
 #include "checkpoint/safetensors.h"
 #include "ddp/pieces.h"
 #include "device/device.h"
+#include <jansson.h>
 
 enum { TUTTI__PART_STEM = 16 };
 
@@ -48,9 +49,9 @@ tutti_status tutti__part_digest(const tutti__part *part, tutti__mover *mover, ch
 tutti_status tutti__part_write(const tutti__part *part, tutti__draft *draft, uint64_t step,
                                const tutti__safetensors_pair *metadata, size_t n_metadata,
                                uint64_t *header_p);
-/* Rank 0 writes the index; headers: by rank. */
+/* Rank 0 writes the index, and adds its digest to state.json; headers: by rank. */
 tutti_status tutti__part_write_index(const tutti__part *part, tutti__draft *draft, uint64_t step,
-                                     const uint64_t *headers);
+                                     const uint64_t *headers, json_t *state);
 /* Rank 0: NOT_FOUND, with the rank and what to do, if a rank's file is not in the folder that is being written, or is not what
  * it has written. */
 tutti_status tutti__part_check(const tutti__part *part, const tutti__draft *draft,

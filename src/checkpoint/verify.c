@@ -158,7 +158,7 @@ static void verify_stem(verifier *v, const char *folder, const char *stem, bool 
     char path[TUTTI__CHECKPOINT_PATH];
 
     if (tutti__tensor_files_path(folder, stem, path)) {
-        if (state && tutti__parts_check_step(folder, stem, state) != TUTTI_OK) {
+        if (state && tutti__state_check_files(folder, stem, state) != TUTTI_OK) {
             v->counts->files++;
             damaged(v, path);
         } else

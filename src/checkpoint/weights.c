@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 struct tutti__weights {
-    tutti__safetensors **parts; /* one file, or those of an index; NULL: pytorch */
-    size_t n_parts;
+    tutti__tensor_files files; /* one, or those of an index, all open; none: pytorch */
     tutti__pytorch *pytorch;
     char kind[4 * 64 + 32];
     char path[4096];
@@ -153,6 +152,21 @@ static format format_of(const char *path)
     return n == sizeof head && head[8] != '{' ? NEITHER : SAFETENSORS;
 }
 
+static tutti_status open_files(tutti__weights *w, bool index)
+{
+    const tutti__safetensors *file;
+
+    TUTTI_TRY(tutti__tensor_files_open_at(&w->files, w->path, index));
+    if (index)
+        snprintf(w->kind, sizeof w->kind, "safetensors, %zu file%s", w->files.n,
+                 tutti__s(w->files.n));
+    else
+        snprintf(w->kind, sizeof w->kind, "safetensors");
+    for (size_t k = 0; k < w->files.n; k++)
+        TUTTI_TRY(tutti__tensor_files_file(&w->files, k, &file));
+    return TUTTI_OK;
+}
+
 static tutti_status open_file(tutti__weights *w)
 {
     char key[4 * 64];
@@ -163,20 +177,8 @@ static tutti_status open_file(tutti__weights *w)
                            "%s is neither a safetensors file nor one of PyTorch's torch.save: it "
                            "does not begin as they do",
                            w->path);
-    if (is == INDEX) {
-        TUTTI_TRY(tutti__weights_open_parts(w->path, &w->parts, &w->n_parts));
-        snprintf(w->kind, sizeof w->kind, "safetensors, %zu file%s", w->n_parts,
-                 tutti__s(w->n_parts));
-        return TUTTI_OK;
-    }
-    if (is == SAFETENSORS) {
-        snprintf(w->kind, sizeof w->kind, "safetensors");
-        w->parts = tutti__alloc(sizeof *w->parts);
-        if (!w->parts)
-            return TUTTI_ERR_MEMORY;
-        w->n_parts = 1;
-        return tutti__safetensors_open(&w->parts[0], w->path);
-    }
+    if (is != PYTORCH)
+        return open_files(w, is == INDEX);
     TUTTI_TRY(tutti__pytorch_open(&w->pytorch, w->path));
     tutti__printable(tutti__pytorch_key(w->pytorch), key, sizeof key);
     snprintf(w->kind, sizeof w->kind, "PyTorch%s%s%s", *key ? ", key \"" : "", key,
@@ -208,9 +210,7 @@ void tutti__weights_close(tutti__weights *w)
 {
     if (!w)
         return;
-    for (size_t i = 0; i < w->n_parts; i++)
-        tutti__safetensors_close(w->parts[i]);
-    free(w->parts);
+    tutti__tensor_files_close(&w->files);
     tutti__pytorch_close(w->pytorch);
     free(w);
 }
@@ -227,26 +227,26 @@ const char *tutti__weights_kind(const tutti__weights *w)
 
 const char *tutti__weights_metadata(const tutti__weights *w, const char *key)
 {
-    return w->pytorch ? NULL : tutti__safetensors_metadata(w->parts[0], key);
+    return w->pytorch ? NULL : tutti__safetensors_metadata(w->files.p[0], key);
 }
 
 size_t tutti__weights_count(const tutti__weights *w)
 {
     size_t n = w->pytorch ? tutti__pytorch_count(w->pytorch) : 0;
 
-    for (size_t i = 0; i < w->n_parts; i++)
-        n += tutti__safetensors_count(w->parts[i]);
+    for (size_t i = 0; i < w->files.n; i++)
+        n += tutti__safetensors_count(w->files.p[i]);
     return n;
 }
 
 /* The file of tensor *i_p, which becomes its number there; NULL: past the end. */
 static const tutti__safetensors *part_of(const tutti__weights *w, size_t *i_p)
 {
-    for (size_t k = 0; k < w->n_parts; k++) {
-        const size_t n = tutti__safetensors_count(w->parts[k]);
+    for (size_t k = 0; k < w->files.n; k++) {
+        const size_t n = tutti__safetensors_count(w->files.p[k]);
 
         if (*i_p < n)
-            return w->parts[k];
+            return w->files.p[k];
         *i_p -= n;
     }
     return NULL;
@@ -271,11 +271,11 @@ tutti_shape tutti__weights_shape(const tutti__weights *weights, const char *endi
 
 const char *tutti__weights_tied(const tutti__weights *w, size_t i, const char **to_p)
 {
-    for (size_t k = 0; k < w->n_parts; k++) {
+    for (size_t k = 0; k < w->files.n; k++) {
         const char *name;
         size_t n = 0;
 
-        while ((name = tutti__safetensors_tied(w->parts[k], n, to_p)) != NULL && n < i)
+        while ((name = tutti__safetensors_tied(w->files.p[k], n, to_p)) != NULL && n < i)
             n++;
         if (name)
             return name;

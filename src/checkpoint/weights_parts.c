@@ -27,149 +27,235 @@ static tutti_status malformed(const char *index, const char *why, const char *na
                        index, why, *name ? " (\"" : "", name, *name ? "\")" : "");
 }
 
-static int by_text(const void *a, const void *b)
+/* A tensor of the index, and its file. */
+struct tutti__mapped {
+    const char *tensor, *file;
+};
+
+/* A file of the index, and its tensors there: of files->mapped, from `first` on. */
+struct tutti__part_file {
+    const char *name;
+    size_t first, n;
+};
+
+static int by_file(const void *a, const void *b)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    const struct tutti__mapped *x = a, *y = b;
+
+    return strcmp(x->file, y->file);
 }
 
-/* The files' names, each once; free() the list. */
-static tutti_status list_files(const char *index, json_t *map, const char ***names_p, size_t *n_p)
+/* Which tensors each file has. */
+static tutti_status list_files(tutti__tensor_files *files)
 {
-    const char *tensor, **names = tutti__alloc((json_object_size(map) + 1) * sizeof *names);
-    size_t n = 0, kept = 0;
+    const size_t n = json_object_size(files->map);
+    const char *tensor;
     json_t *value;
+    size_t i = 0;
 
-    *names_p = names;
-    if (!names)
+    files->mapped = tutti__alloc((n + 1) * sizeof *files->mapped);
+    files->parts = tutti__alloc((n + 1) * sizeof *files->parts);
+    if (!files->mapped || !files->parts)
         return TUTTI_ERR_MEMORY;
-    json_object_foreach(map, tensor, value)
+    json_object_foreach(files->map, tensor, value)
     {
         const char *name = json_string_value(value);
 
         if (!name || !*name || strchr(name, '/') || name[0] == '.')
-            return malformed(index, "the file of a tensor is not a name in its folder", tensor);
-        names[n++] = name;
+            return malformed(files->path, "the file of a tensor is not a name in its folder",
+                             tensor);
+        files->mapped[i++] = (struct tutti__mapped){tensor, name};
     }
-    qsort(names, n, sizeof *names, by_text);
-    for (size_t i = 0; i < n; i++)
-        if (kept == 0 || strcmp(names[i], names[kept - 1]) != 0)
-            names[kept++] = names[i];
-    *n_p = kept;
-    if (kept == 0 || kept > MAX_PARTS)
-        return malformed(index, kept ? "it names too many files" : "it names no tensor", "");
-    return TUTTI_OK;
+    qsort(files->mapped, n, sizeof *files->mapped, by_file);
+    for (i = 0; i < n; i++) {
+        if (i == 0 || by_file(&files->mapped[i - 1], &files->mapped[i]) != 0)
+            files->parts[files->n++] = (struct tutti__part_file){files->mapped[i].file, i, 0};
+        files->parts[files->n - 1].n++;
+    }
+    if (files->n > 0 && files->n <= MAX_PARTS)
+        return TUTTI_OK;
+    return malformed(files->path, files->n ? "it names too many files" : "it names no tensor", "");
 }
 
-static tutti_status open_files(const char *index, const char *const *names, size_t n,
-                               tutti__safetensors **parts, size_t *n_p)
+static tutti_status open_one(const tutti__tensor_files *files, size_t k,
+                             tutti__safetensors **file_p)
 {
     char copy[4096], path[4096 + 256];
+    tutti_status status;
 
-    snprintf(copy, sizeof copy, "%s", index);
-    const char *folder = dirname(copy);
-
-    for (size_t i = 0; i < n; i++) {
-        if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
-            return malformed(index, "a file's name is too long", names[i]);
-        const tutti_status status = tutti__safetensors_open(&parts[i], path);
-
-        if (status == TUTTI_ERR_NOT_FOUND)
-            return tutti__fail(TUTTI_ERR_FORMAT,
-                               "%s is missing, one of the %zu files that %s names", path, n, index);
-        TUTTI_TRY(status);
-        (*n_p)++;
-    }
-    return TUTTI_OK;
+    snprintf(copy, sizeof copy, "%s", files->path);
+    if (snprintf(path, sizeof path, "%s/%s", dirname(copy), files->parts[k].name) >=
+        (int)sizeof path)
+        return malformed(files->path, "a file's name is too long", files->parts[k].name);
+    status = tutti__safetensors_open(file_p, path);
+    return status != TUTTI_ERR_NOT_FOUND
+               ? status
+               : tutti__fail(TUTTI_ERR_FORMAT, "%s is missing, one of the %zu files that %s names",
+                             path, files->n, files->path);
 }
 
-/* That each tensor is in its file; what another file holds of the same name is passed over. */
-static tutti_status apply_map(const char *index, json_t *map, const char *const *names, size_t n,
-                              tutti__safetensors *const *parts)
+/* That it is the file that was written with the index, if that says which: not one of another step or run. */
+static tutti_status check_header(const tutti__tensor_files *files, size_t k,
+                                 const tutti__safetensors *file)
 {
-    const char *tensor;
-    json_t *value;
+    const json_t *metadata = json_object_get(files->index, "metadata");
+    const json_t *digests = json_object_get(metadata, TUTTI__PARTS_DIGESTS);
+    const char *name = files->parts[k].name,
+               *said = json_string_value(json_object_get(digests, name)),
+               *of = tutti__safetensors_metadata(file, "step");
+    char digest[24];
 
-    json_object_foreach(map, tensor, value)
-    {
-        const char *name = json_string_value(value);
-        const char *const *at = bsearch(&name, names, n, sizeof *names, by_text);
+    snprintf(digest, sizeof digest, "%016" PRIx64, tutti__safetensors_header_digest(file));
+    if (!digests || (said && strcmp(said, digest) == 0))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%.100s beside %s is another file than the one that was written with it: "
+                       "its header, of step %.20s, has digest %s, and the index, of step %lld, "
+                       "says %.20s",
+                       name, files->path, of ? of : "unknown", digest,
+                       (long long)json_integer_value(json_object_get(metadata, "step")),
+                       said ? said : "nothing of it");
+}
 
-        if (!tutti__safetensors_find(parts[at - names], tensor))
+/* That it has the index's tensors; what another file holds of the same name is passed over. */
+static tutti_status apply_map(const tutti__tensor_files *files, size_t k, tutti__safetensors *file)
+{
+    const struct tutti__part_file *part = &files->parts[k];
+
+    for (size_t i = part->first; i < part->first + part->n; i++)
+        if (!tutti__safetensors_find(file, files->mapped[i].tensor))
             return tutti__fail(
                 TUTTI_ERR_FORMAT,
                 "%s: tensor \"%.100s\" is not in %.100s, as the index says; expected "
                 "the files that were saved with it",
-                index, tensor, name);
-    }
-    for (size_t k = 0; k < n; k++)
-        for (size_t i = tutti__safetensors_count(parts[k]); i-- > 0;) {
-            const char *name =
-                json_string_value(json_object_get(map, tutti__safetensors_at(parts[k], i)->name));
+                files->path, files->mapped[i].tensor, part->name);
+    for (size_t i = tutti__safetensors_count(file); i-- > 0;) {
+        const char *name =
+            json_string_value(json_object_get(files->map, tutti__safetensors_at(file, i)->name));
 
-            if (name && strcmp(name, names[k]) != 0)
-                tutti__safetensors_pass_over(parts[k], i);
-        }
-    return TUTTI_OK;
-}
-
-/* That the files are those that were written with the index, if it says which: not of another step or run. */
-static tutti_status check_headers(const char *index, const json_t *json, const char *const *names,
-                                  size_t n, tutti__safetensors *const *parts)
-{
-    const json_t *metadata = json_object_get(json, "metadata");
-    const json_t *digests = json_object_get(metadata, TUTTI__PARTS_DIGESTS);
-    const json_t *step = json_object_get(metadata, "step");
-
-    for (size_t i = 0; digests && i < n; i++) {
-        const char *said = json_string_value(json_object_get(digests, names[i]));
-        const char *of = tutti__safetensors_metadata(parts[i], "step");
-        char digest[24];
-
-        snprintf(digest, sizeof digest, "%016" PRIx64, tutti__safetensors_header_digest(parts[i]));
-        if (said && strcmp(said, digest) == 0)
-            continue;
-        return tutti__fail(
-            TUTTI_ERR_FORMAT,
-            "%.100s beside %s is another file than the one that was written with it: "
-            "its header, of step %.20s, has digest %s, and the index, of step %lld, "
-            "says %.20s",
-            names[i], index, of ? of : "unknown", digest, (long long)json_integer_value(step),
-            said ? said : "nothing of it");
+        if (name && strcmp(name, part->name) != 0)
+            tutti__safetensors_pass_over(file, i);
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti__weights_open_parts(const char *index, tutti__safetensors ***parts_p,
-                                       size_t *n_p)
+/* ---- The files of an index, or one ---------------------------------------------------------------------------- */
+
+static tutti_status open_index(tutti__tensor_files *files)
 {
     json_error_t error = {.line = 0};
-    const char **names = NULL;
-    json_t *json, *map;
-    tutti_status status;
-    size_t n = 0;
 
-    *parts_p = NULL;
-    *n_p = 0;
     errno = 0;
-    json = tutti__json_read(index, JSON_REJECT_DUPLICATES, &error);
-    if (!json && errno == ENOMEM)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", index);
-    map = json_object_get(json, "weight_map");
-    if (!json_is_object(map))
-        status = malformed(index, json ? "it has no \"weight_map\"" : error.text, "");
-    else
-        status = list_files(index, map, &names, &n);
-    if (status == TUTTI_OK) {
-        *parts_p = tutti__alloc(n * sizeof **parts_p);
-        status = *parts_p ? open_files(index, names, n, *parts_p, n_p) : TUTTI_ERR_MEMORY;
+    files->index = tutti__json_read(files->path, JSON_REJECT_DUPLICATES, &error);
+    if (!files->index && errno == ENOMEM)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", files->path);
+    files->map = json_object_get(files->index, "weight_map");
+    if (!json_is_object(files->map))
+        return malformed(files->path, files->index ? "it has no \"weight_map\"" : error.text, "");
+    TUTTI_TRY(list_files(files));
+    files->p = tutti__alloc(files->n * sizeof *files->p);
+    return files->p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+tutti_status tutti__tensor_files_open_at(tutti__tensor_files *files, const char *path, bool index)
+{
+    *files = (tutti__tensor_files){.n = 0};
+    snprintf(files->path, sizeof files->path, "%s", path);
+    if (index)
+        return open_index(files);
+    files->p = tutti__alloc(sizeof *files->p);
+    if (!files->p)
+        return TUTTI_ERR_MEMORY;
+    files->n = 1;
+    return tutti__safetensors_open(&files->p[0], path);
+}
+
+tutti_status tutti__tensor_files_open(tutti__tensor_files *files, const char *folder,
+                                      const char *stem)
+{
+    char path[4096];
+
+    (void)tutti__tensor_files_path(folder, stem, path);
+    return tutti__tensor_files_open_at(files, path, tutti__ends_in(path, ".json"));
+}
+
+void tutti__tensor_files_close(tutti__tensor_files *files)
+{
+    for (size_t i = 0; files->p && i < files->n; i++)
+        tutti__safetensors_close(files->p[i]);
+    free(files->p);
+    free(files->mapped);
+    free(files->parts);
+    json_decref(files->index);
+    *files = (tutti__tensor_files){.n = 0};
+}
+
+tutti_status tutti__tensor_files_file(tutti__tensor_files *files, size_t k,
+                                      const tutti__safetensors **file_p)
+{
+    tutti__safetensors *file = NULL;
+    tutti_status status = TUTTI_OK;
+
+    if (!files->p[k]) {
+        status = open_one(files, k, &file);
+        if (status == TUTTI_OK)
+            status = check_header(files, k, file);
+        if (status == TUTTI_OK)
+            status = apply_map(files, k, file);
+        if (status != TUTTI_OK) {
+            tutti__safetensors_close(file);
+            return status;
+        }
+        files->p[k] = file;
     }
-    if (status == TUTTI_OK)
-        status = check_headers(index, json, names, n, *parts_p);
-    if (status == TUTTI_OK)
-        status = apply_map(index, map, names, n, *parts_p);
-    free(names);
-    json_decref(json);
-    return status;
+    *file_p = files->p[k];
+    return TUTTI_OK;
+}
+
+size_t tutti__tensor_files_count(const tutti__tensor_files *files)
+{
+    return files->map ? json_object_size(files->map) : tutti__safetensors_count(files->p[0]);
+}
+
+bool tutti__tensor_files_has(const tutti__tensor_files *files, const char *name)
+{
+    return files->map ? json_object_get(files->map, name) != NULL
+                      : tutti__safetensors_find(files->p[0], name) != NULL;
+}
+
+/* The number of the file that has the tensor, which is there. */
+static size_t file_of(const tutti__tensor_files *files, const char *name)
+{
+    const char *file = json_string_value(json_object_get(files->map, name));
+    size_t low = 0, high = files->n;
+
+    while (files->map && high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (strcmp(files->parts[middle].name, file) <= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+tutti_status tutti__tensor_files_read(tutti__tensor_files *files, const char *name,
+                                      tutti_dtype dtype, tutti_shape shape, void *dst)
+{
+    const tutti__safetensors_entry *e = NULL;
+    const tutti__safetensors *file;
+
+    if (tutti__tensor_files_has(files, name)) {
+        TUTTI_TRY(tutti__tensor_files_file(files, file_of(files, name), &file));
+        e = tutti__safetensors_find(file, name);
+    }
+    if (!e || !e->readable || e->dtype != dtype || !tutti_shape_equal(e->shape, shape))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", files->path, name,
+                           e ? "of another shape or dtype" : "missing");
+    if (!tutti__safetensors_has_digest(file, e))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", files->path, name);
+    return tutti__safetensors_read(file, e, dst);
 }
 
 /* ---- Of a checkpoint ------------------------------------------------------------------------------------------- */
@@ -210,106 +296,75 @@ static tutti_status of_other_step(const char *path, json_int_t step, json_int_t 
                        path, (long long)step, (long long)now);
 }
 
+/* That state.json, if it says which file it was written with, says this one. */
+static tutti_status check_digest(const char *path, const char *digest, const json_t *state)
+{
+    const json_t *files = json_object_get(state, TUTTI__STATE_FILES);
+    const char *slash = strrchr(path, '/');
+    const char *said = json_string_value(json_object_get(files, slash ? slash + 1 : path));
+
+    if (!files || (said && strcmp(said, digest) == 0))
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "%s is another file than the one that was written with state.json beside it: "
+        "its digest is %s, expected %.20s",
+        path, digest, said ? said : "none of this name");
+}
+
 /* One file, if it says its step; one that cannot be read is reported by what reads its tensors. */
-static tutti_status check_step_of_file(const char *path, json_int_t now)
+static tutti_status check_file(const char *path, const json_t *state, json_int_t now)
 {
     tutti__safetensors *file = NULL;
     const char *text;
+    char digest[24];
     int64_t step;
     tutti_status status = TUTTI_OK;
 
     if (tutti__safetensors_open(&file, path) != TUTTI_OK)
         return TUTTI_OK;
     text = tutti__safetensors_metadata(file, "step");
+    snprintf(digest, sizeof digest, "%016" PRIx64, tutti__safetensors_header_digest(file));
     if (text && (!tutti__parse_int64(text, &step) || step != now))
         status = of_other_step(path, tutti__parse_int64(text, &step) ? step : -1, now);
+    else
+        status = check_digest(path, digest, state);
     tutti__safetensors_close(file);
     return status;
 }
 
-tutti_status tutti__parts_check_step(const char *folder, const char *stem, const json_t *state)
+static tutti_status check_index(const char *path, const json_t *index, const json_t *state,
+                                json_int_t now)
+{
+    const json_t *metadata = json_object_get(index, "metadata");
+    const json_t *step = json_object_get(metadata, "step");
+    char digest[33];
+
+    if (!json_is_object(json_object_get(metadata, TUTTI__PARTS_DIGESTS)))
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s is damaged: its metadata has no \"" TUTTI__PARTS_DIGESTS
+                           "\", the digests of the files that were written with it",
+                           path);
+    if (!json_is_integer(step) || json_integer_value(step) != now)
+        return of_other_step(path, json_integer_value(step), now);
+    TUTTI_TRY(tutti__state_digest(index, digest));
+    return check_digest(path, digest, state);
+}
+
+tutti_status tutti__state_check_files(const char *folder, const char *stem, const json_t *state)
 {
     const json_int_t now = json_integer_value(json_object_get(state, "step"));
-    const json_t *metadata, *step;
     tutti_status status = TUTTI_OK;
     char path[4096];
-    json_t *json;
+    json_t *index;
 
     if (!tutti__tensor_files_path(folder, stem, path))
         return TUTTI_OK;
     if (!tutti__ends_in(path, ".json"))
-        return check_step_of_file(path, now);
-    json = tutti__json_read(path, JSON_REJECT_DUPLICATES, NULL);
-    metadata = json_object_get(json, "metadata");
-    step = json_object_get(metadata, "step");
-    if (json && !json_is_object(json_object_get(metadata, TUTTI__PARTS_DIGESTS)))
-        status = tutti__fail(TUTTI_ERR_FORMAT,
-                             "%s is damaged: its metadata has no \"" TUTTI__PARTS_DIGESTS
-                             "\", the digests of the files that were written with it",
-                             path);
-    else if (json && (!json_is_integer(step) || json_integer_value(step) != now))
-        status = of_other_step(path, json_integer_value(step), now);
-    json_decref(json);
-    return status; /* one that cannot be read is reported by what opens it */
-}
-
-tutti_status tutti__tensor_files_open(tutti__tensor_files *parts, const char *folder,
-                                      const char *stem)
-{
-    *parts = (tutti__tensor_files){.n = 0};
-    (void)tutti__tensor_files_path(folder, stem, parts->path);
-    if (tutti__ends_in(parts->path, ".json"))
-        return tutti__weights_open_parts(parts->path, &parts->p, &parts->n);
-    parts->p = tutti__alloc(sizeof *parts->p);
-    if (!parts->p)
-        return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(tutti__safetensors_open(&parts->p[0], parts->path));
-    parts->n = 1;
-    return TUTTI_OK;
-}
-
-void tutti__tensor_files_close(tutti__tensor_files *parts)
-{
-    for (size_t i = 0; i < parts->n; i++)
-        tutti__safetensors_close(parts->p[i]);
-    free(parts->p);
-    *parts = (tutti__tensor_files){.n = 0};
-}
-
-size_t tutti__tensor_files_count(const tutti__tensor_files *parts)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < parts->n; i++)
-        n += tutti__safetensors_count(parts->p[i]);
-    return n;
-}
-
-const tutti__safetensors_entry *tutti__tensor_files_find(const tutti__tensor_files *parts,
-                                                         const char *name,
-                                                         const tutti__safetensors **file_p)
-{
-    for (size_t i = 0; i < parts->n; i++) {
-        const tutti__safetensors_entry *e = tutti__safetensors_find(parts->p[i], name);
-
-        if (e) {
-            *file_p = parts->p[i];
-            return e;
-        }
-    }
-    return NULL;
-}
-
-tutti_status tutti__tensor_files_read(const tutti__tensor_files *files, const char *name,
-                                      tutti_dtype dtype, tutti_shape shape, void *dst)
-{
-    const tutti__safetensors *file = NULL;
-    const tutti__safetensors_entry *e = tutti__tensor_files_find(files, name, &file);
-
-    if (!e || !e->readable || e->dtype != dtype || !tutti_shape_equal(e->shape, shape))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", files->path, name,
-                           e ? "of another shape or dtype" : "missing");
-    if (!tutti__safetensors_has_digest(file, e))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", files->path, name);
-    return tutti__safetensors_read(file, e, dst);
+        return check_file(path, state, now);
+    index = tutti__json_read(path, JSON_REJECT_DUPLICATES, NULL);
+    if (index) /* one that cannot be read is reported by what opens it */
+        status = check_index(path, index, state, now);
+    json_decref(index);
+    return status;
 }

@@ -22,7 +22,7 @@
 static const char HELP[] =
     "usage: tutti checkpoint show PATH [--digest] [--json]\n"
     "       tutti checkpoint verify PATH\n"
-    "       tutti checkpoint export PATH [--out] OUT [--dtype TYPE] [--force]\n"
+    "       tutti checkpoint export PATH [--out] OUT [--dtype TYPE] [--weights KIND] [--force]\n"
     "       tutti checkpoint export PATH --hf DIR [--max-shard-size SIZE] [--dtype TYPE] "
     "[--force]\n"
     "       tutti checkpoint export PATH --adapter DIR [--force]\n"
@@ -54,13 +54,16 @@ static const char HELP[] =
     "  --force        replace files that exist\n"
     "  --hf DIR       write a folder for Hugging Face's transformers, of gpt2 or llama: "
     "DIR/model.safetensors,\n"
-    "                 config.json and the run's tokenizer; in several files with an index, if it "
+    "                 config.json and the run's tokenizer (of bytes or characters too); in several "
+    "files with an index, if it "
     "is "
     "larger than\n"
     "  --max-shard-size SIZE  bytes of one file, as in 512M (of 1024) or 5GB (of 1000, the "
     "default)\n"
     "One tensor at a time is in memory. Low-rank adapters (LoRA) are merged into the weights, W + "
     "alpha / rank B A.\n"
+    "  --weights KIND model (default): the weights of the last step; ema: their averages, of a run "
+    "with --ema\n"
     "  --adapter DIR  write the adapters alone, and what was trained besides them, for Hugging "
     "Face's "
     "PEFT:\n"
@@ -303,7 +306,8 @@ typedef struct export_line {
     const char *paths[2]; /* the second: of --adapter and --hf, a folder */
     int dtype;            /* -1: unchanged */
     int64_t most;         /* bytes of a file of --hf; 0: not given */
-    bool force, adapter, hf;
+    bool force, adapter, hf, ema;
+    char average[4096]; /* the file of the averages; "": there is none */
 } export_line;
 
 static tutti_status export_adapters(const export_line *l, const tutti__export *e, size_t *n_p)
@@ -321,6 +325,7 @@ static tutti_status write_hf(const export_line *l, const tutti__export *e)
 {
     tutti__weights_place place;
     char path[4200], *text = NULL;
+    bool tokenizer;
     tutti_status status;
 
     snprintf(path, sizeof path, "%.4000s/config.json", l->paths[1]);
@@ -330,11 +335,42 @@ static tutti_status write_hf(const export_line *l, const tutti__export *e)
     if (status == TUTTI_OK)
         status = tutti__export_parts(e, l->paths[1], l->most);
     if (status == TUTTI_OK)
-        status = tutti__export_hf_tokenizer(&place, text, l->paths[1]);
+        status = tutti__export_hf_tokenizer(&place, text, l->paths[1], &tokenizer);
+    if (status == TUTTI_OK && !tokenizer)
+        tutti__print_line(stderr,
+                          "tutti checkpoint export: no tokenizer is written: %s has none beside "
+                          "it, and does not say that its tokens are bytes or characters",
+                          l->paths[0]);
     if (status == TUTTI_OK)
         status = tutti__write_file(path, text, strlen(text));
     free(text);
     return status;
+}
+
+/* With --weights ema their file is what is exported. */
+static tutti_status find_average(export_line *l)
+{
+    const bool found = tutti__weights_find_ema(l->paths[0], l->average);
+
+    if (!found)
+        l->average[0] = '\0';
+    if (!l->ema)
+        return TUTTI_OK;
+    if (!found)
+        return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                           "--weights ema: %s has no ema.safetensors; expected a checkpoint or a "
+                           "run that averages weights (--ema)",
+                           l->paths[0]);
+    l->paths[0] = l->average;
+    return TUTTI_OK;
+}
+
+/* "; the averages of the weights (ema)" */
+static const char *which(const export_line *l)
+{
+    return l->ema          ? "; the averages of the weights (ema)"
+           : l->average[0] ? "; the weights of the last step: their averages by --weights ema"
+                           : "";
 }
 
 static tutti_status export(const export_line *l, const tutti__tick *tick, size_t *n_p)
@@ -409,10 +445,20 @@ static tutti_status check_folder(const export_line *l, int n, const char *out)
     return *l->paths[1] ? TUTTI_OK : tutti__fail(TUTTI_ERR_ARG, "%s: the path is empty", flag);
 }
 
+static tutti_status read_weights(const char *text, bool *ema_p)
+{
+    static const char *const kinds[] = {"model", "ema"};
+
+    *ema_p = strcmp(text, "ema") == 0;
+    return *ema_p || strcmp(text, "model") == 0
+               ? TUTTI_OK
+               : tutti__fail_choice("--weights", text, kinds, TUTTI__COUNT_OF(kinds));
+}
+
 static tutti_status read_export(export_line *l, int argc, char **argv)
 {
-    static const char *const flags[] = {"--out",   "--dtype",   "--hf",  "--max-shard-size",
-                                        "--force", "--adapter", "--help"};
+    static const char *const flags[] = {"--out",   "--dtype",   "--hf",      "--max-shard-size",
+                                        "--force", "--adapter", "--weights", "--help"};
     const char *out = NULL, *text;
     int n = 0;
 
@@ -433,6 +479,8 @@ static tutti_status read_export(export_line *l, int argc, char **argv)
         } else if (!missing &&
                    (text = tutti__flag_value("--max-shard-size", argc, argv, &i, &missing))) {
             TUTTI_TRY(read_size(text, &l->most));
+        } else if (!missing && (text = tutti__flag_value("--weights", argc, argv, &i, &missing))) {
+            TUTTI_TRY(read_weights(text, &l->ema));
         } else if (missing)
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
         else if (strcmp(argv[i], "--force") == 0)
@@ -550,7 +598,9 @@ static int run_export(int argc, char **argv)
                                        : fail("export", status);
     tutti__counter_catch_signals();
     missing = missing_part(&l);
-    status = export(&l, &tick, &n);
+    status = find_average(&l);
+    if (status == TUTTI_OK)
+        status = export(&l, &tick, &n);
     tutti__counter_clear(&counter);
     if (status != TUTTI_OK) {
         int code = fail("export", status);
@@ -559,7 +609,7 @@ static int run_export(int argc, char **argv)
             remove_made(&l, missing);
         return tutti__counter_stopped() ? 128 + tutti__counter_stopped() : code;
     }
-    tutti__print_line(stdout, "%zu tensor%s in %s", n, tutti__s(n), l.paths[1]);
+    tutti__print_line(stdout, "%zu tensor%s in %s%s", n, tutti__s(n), l.paths[1], which(&l));
     return 0;
 }
 

@@ -37,15 +37,52 @@ static tutti_status write_tokenizer_config(const char *config_text, const tutti_
     return status;
 }
 
+/* Of bytes or characters, which have no file: by what the checkpoint says of its data. NULL: there is none. */
+static tutti_tokenizer *plain_tokenizer(const tutti__weights_place *place)
+{
+    tutti_tokenizer *t = NULL;
+    json_t *state = NULL;
+    char *fit;
+
+    if (!place->folder[0] || tutti__state_read(&state, place->folder) != TUTTI_OK)
+        return NULL;
+    fit = tutti__json_text(json_object_get(state, "data"), JSON_COMPACT);
+    if (!fit || tutti__tokenizer_of_fit(&t, fit, NULL, NULL, 0) != TUTTI_OK)
+        t = NULL;
+    free(fit);
+    json_decref(state);
+    return t;
+}
+
+static tutti_status write_plain(const tutti_tokenizer *t, const char *to, bool *written_p)
+{
+    char path[4200], *text;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__tokenizer_plain_json(t, &text));
+    snprintf(path, sizeof path, "%.4000s/tokenizer.json", to);
+    *written_p = text != NULL;
+    status = text ? tutti__write_file(path, text, strlen(text)) : TUTTI_OK;
+    free(text);
+    return status;
+}
+
 tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const char *config,
-                                        const char *to)
+                                        const char *to, bool *written_p)
 {
     tutti_tokenizer *t;
     tutti_status status;
 
+    *written_p = false;
     TUTTI_TRY(open_tokenizer(&t, place));
-    status = t ? tutti__tokenizer_copy(t->path, to) : TUTTI_OK;
-    if (status == TUTTI_OK && t && !t->is_pair && !t->is_tiktoken)
+    if (t) {
+        status = tutti__tokenizer_copy(t->path, to);
+        *written_p = true;
+    } else {
+        t = plain_tokenizer(place);
+        status = t ? write_plain(t, to, written_p) : TUTTI_OK;
+    }
+    if (status == TUTTI_OK && *written_p && !t->is_pair && !t->is_tiktoken)
         status = write_tokenizer_config(config, t, to);
     tutti_tokenizer_free(t);
     return status;

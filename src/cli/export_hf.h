@@ -8,9 +8,9 @@
  * to free(). ARG if they are of another model. */
 tutti_status tutti__export_hf_config(char **text_p, const tutti__weights *file,
                                      const tutti__weights_place *place);
-/* Copies the run's or the folder's tokenizer, if there is one, to the folder `to`, with a tokenizer_config.json that goes with this text of
- * config.json. */
+/* Copies the run's or the folder's tokenizer to the folder `to`, or writes one for a run of bytes or characters, with a
+ * tokenizer_config.json that goes with this text of config.json. *written_p false: there is none. */
 tutti_status tutti__export_hf_tokenizer(const tutti__weights_place *place, const char *config,
-                                        const char *to);
+                                        const char *to, bool *written_p);
 
 #endif

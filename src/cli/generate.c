@@ -60,6 +60,10 @@ static const char HELP[] =
     "is "
     "larger than one\n"
     "                           (gpt2, llama); the text is the same, up to the rounding of sums\n"
+    "  --zero 3 --ranks N       N processes, each with its share of the weights; those that a "
+    "layer "
+    "needs come\n"
+    "                           before it. Any model, the same text; slower than --tensor\n"
     "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --ffn-width, "
     "--rope-theta,\n"
     "  --rope-scaling, --norm-eps, --tie-embeddings, --tokenizer, --threads, --device,\n"
@@ -79,11 +83,12 @@ static const char *const OWN[] = {
     "--tokenizer", "--prompt",  "--prompt-file", "--tokens",  "--temperature",
     "--top-k",     "--top-p",   "--seed",        "--samples", "--weights",
     "--no-prompt", "--no-stop", "--stats",       "--help",    "-n",
-    "--tensor"};
+    "--tensor",    "--zero",    "--ranks"};
 
 /* Where the line's words go. */
 typedef struct line {
     tutti__generate job;
+    int64_t ranks; /* 0: not given */
     const char *prompt, *prompt_file;
     char **keys;
     char *text; /* of the prompt, if it was read */
@@ -108,6 +113,16 @@ static tutti_status read_real(const char *flag, const char *text, double most, d
                        most);
 }
 
+static tutti_status read_zero(const char *text, int64_t *to)
+{
+    if (tutti__parse_int64(text, to) && (*to == 0 || *to == 3))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "--zero is \"%.60s\", expected 3, which divides the weights, or 0: 1 and 2 "
+                       "divide gradients and an optimizer's state, which are not needed here",
+                       text);
+}
+
 static tutti_status set_value(line *l, const char *flag, const char *text)
 {
     tutti__generate *job = &l->job;
@@ -123,6 +138,10 @@ static tutti_status set_value(line *l, const char *flag, const char *text)
         return read_count(flag, text, 1, INT32_MAX, &job->tokens);
     else if (strcmp(flag, "--tensor") == 0)
         return read_count(flag, text, 1, TUTTI__MOST_WORKERS, &job->tensor);
+    else if (strcmp(flag, "--ranks") == 0)
+        return read_count(flag, text, 1, TUTTI__MOST_WORKERS, &l->ranks);
+    else if (strcmp(flag, "--zero") == 0)
+        return read_zero(text, &job->zero);
     else if (strcmp(flag, "--samples") == 0)
         return read_count(flag, text, 1, INT32_MAX, &job->samples);
     else if (strcmp(flag, "--top-k") == 0)
@@ -277,6 +296,27 @@ static tutti_status check_prompt(const line *l)
                              valid);
 }
 
+/* How the model is divided, and among how many. */
+static tutti_status check_layout(line *l)
+{
+    const bool launched = tutti__launcher_find().name != NULL;
+
+    if (l->job.zero && l->job.tensor > 1)
+        return tutti__fail(TUTTI_ERR_ARG, "--zero 3 and --tensor both divide the model; expected "
+                                          "one of them");
+    if (l->ranks > 0 && !l->job.zero)
+        return tutti__fail(TUTTI_ERR_ARG, "--ranks is for --zero 3, among whose ranks the weights "
+                                          "are divided; with --tensor T there are T");
+    if (l->job.zero && l->ranks == 0 && !launched)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--zero 3 divides the weights among ranks; add --ranks N");
+    if (l->job.tensor > 1)
+        l->ranks = l->job.tensor;
+    if (l->ranks == 1) /* nothing is divided, and this process is it */
+        l->job.zero = 0;
+    return TUTTI_OK;
+}
+
 static tutti_status read_line(line *l, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
@@ -287,6 +327,7 @@ static tutti_status read_line(line *l, int argc, char **argv)
             TUTTI_ERR_ARG,
             "expected a checkpoint, a run folder, a folder of Hugging Face or a file "
             "of weights");
+    TUTTI_TRY(check_layout(l));
     TUTTI_TRY(read_prompt(l));
     return check_prompt(l);
 }
@@ -300,7 +341,7 @@ static int work(void *self)
                                         "give it a file, or /dev/null")
             : tutti__generate_text(&l->job, stdout);
 
-    if (status != TUTTI_OK && l->job.tensor <= 1) /* else it was said */
+    if (status != TUTTI_OK && !tutti__generate_is_divided(&l->job)) /* else it was said */
         fprintf(stderr, "tutti generate: %s\n", tutti_last_error());
     return tutti_status_exit_code(status);
 }
@@ -310,7 +351,7 @@ static int work(void *self)
 /* Whether this process is to start them: a launcher's ranks are there already. */
 static bool starts_ranks(const line *l)
 {
-    return l->job.tensor > 1 && !tutti__launcher_find().name;
+    return tutti__generate_is_divided(&l->job) && !tutti__launcher_find().name;
 }
 
 /* What was read from standard input, for the processes, in a file. */
@@ -329,7 +370,7 @@ static tutti_status keep_text(const line *l, char path[4096])
     return status;
 }
 
-/* The line again, in T processes; of standard input only this one has read. */
+/* The line again, in as many processes; of standard input only this one has read. */
 static int start_ranks(line *l, int argc, char **argv)
 {
     char **words = tutti__alloc(((size_t)argc + 3) * sizeof *words), path[4096] = "";
@@ -356,7 +397,7 @@ static int start_ranks(line *l, int argc, char **argv)
     code = status == TUTTI_OK ? tutti__nproc_run(&(tutti__nproc){.title = "tutti generate",
                                                                  .argc = n,
                                                                  .argv = words,
-                                                                 .n = l->job.tensor,
+                                                                 .n = l->ranks,
                                                                  .quiet = true})
                               : tutti__report_usage("tutti generate", status);
     if (path[0])

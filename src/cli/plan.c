@@ -262,7 +262,7 @@ static void print_command(FILE *out, const asked *a, const tutti__outlook *first
 static void print_fitting(FILE *out, const asked *a, const tutti__outlook *first,
                           const tutti__outlook *fitting, size_t n)
 {
-    char text[128], tensor[24];
+    char text[128], division[48];
 
     if (n == 0) {
         fprintf(out,
@@ -272,16 +272,21 @@ static void print_fitting(FILE *out, const asked *a, const tutti__outlook *first
                 (double)a->ask.limit / 1048576);
         return;
     }
-    fprintf(out, "\nlayouts that fit %.0f MiB                             MiB   ms a step\n",
-            (double)a->ask.limit / 1048576);
+    snprintf(text, sizeof text, "layouts that fit %.0f MiB", (double)a->ask.limit / 1048576);
+    fprintf(out, "\n%-58s %10s %11s\n", text, "MiB", "ms a step");
     for (size_t i = 0; i < n; i++) {
-        tensor[0] = '\0';
-        if (fitting[i].layout.tensor > 1)
-            snprintf(tensor, sizeof tensor, ", tensor %d", fitting[i].layout.tensor);
+        const tutti__layout_of_ranks *l = &fitting[i].layout;
+        int at = 0;
+
+        division[0] = '\0';
+        if (l->pipeline > 1)
+            at = snprintf(division, sizeof division, ", pipeline %d", l->pipeline);
+        if (l->tensor > 1)
+            snprintf(division + at, sizeof division - (size_t)at, ", tensor %d", l->tensor);
         snprintf(text, sizeof text, "zero %d%s%s, batch_size %lld x %lld", fitting[i].layout.zero,
-                 tensor, fitting[i].recompute ? ", recompute" : "",
+                 division, fitting[i].recompute ? ", recompute" : "",
                  (long long)fitting[i].batch_size, (long long)fitting[i].grad_accumulation);
-        fprintf(out, "  %-46s %8.1f %11.2f\n", text, (double)fitting[i].f.peak / 1048576,
+        fprintf(out, "  %-58s %8.1f %11.2f\n", text, (double)fitting[i].f.peak / 1048576,
                 1e3 * fitting[i].step_s);
     }
     print_command(out, a, first, &fitting[0]);

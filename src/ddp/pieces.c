@@ -64,27 +64,29 @@ static tutti__tensor_piece piece_of(const tutti_tensor *t)
     return piece;
 }
 
-/* Adds what lies in the ranges of `piece`, whose box is at `offset` of flat memory. packed: the ranges are back to back, from
- * `base` on; else they are at their places. */
+/* How a rank's ranges are in memory: at their places, or back to back; STATE: an optimizer's, but those that have none. */
+typedef enum laid_out { IN_PLACE, PACKED, STATE } laid_out;
+
+/* Adds what lies in the ranges of `piece`, whose box is at `offset` of flat memory; `base`: where that begins, or the first range. */
 static tutti_status add_ranges(tutti__pieces *pieces, const tutti__tensor_piece *piece,
                                size_t offset, const tutti__sharding *sharding, float *base,
-                               bool packed)
+                               laid_out as)
 {
-    size_t at = 0;
+    size_t at = 0, n;
 
-    for (size_t r = 0; r < sharding->n;
-         at += sharding->ranges[r].end - sharding->ranges[r].begin, r++) {
+    for (size_t r = 0; r < sharding->n; at += n, r++) {
         const tutti__range *range = &sharding->ranges[r];
         const size_t low = offset > range->begin ? offset : range->begin;
         const size_t high = offset + piece->end < range->end ? offset + piece->end : range->end;
         tutti__tensor_piece part = *piece;
 
-        if (low >= high || range->copy)
+        n = as == STATE ? tutti__range_state(range) : range->end - range->begin;
+        if (low >= high || range->copy || n == 0)
             continue;
         part.begin = low - offset;
         part.end = high - offset;
-        part.data = (char *)(base + (packed ? at + (low - range->begin) : low));
-        if (range->host && !packed) {
+        part.data = (char *)(base + (as == IN_PLACE ? low : at + (low - range->begin)));
+        if (range->host && as == IN_PLACE) {
             part.data = (char *)(range->host + (low - range->begin));
             part.host = true;
         }
@@ -110,7 +112,7 @@ tutti_status tutti__pieces_of_module(tutti__pieces *pieces, const tutti_module *
         if (t->parameter && divided)
             TUTTI_TRY(add_ranges(pieces, &piece, root->offsets[t->parameter->index], root->sharding,
                                  average ? average->average : root->flat_parameters,
-                                 average != NULL));
+                                 average ? PACKED : IN_PLACE));
         else
             TUTTI_TRY(tutti__pieces_add(pieces, &piece));
     }
@@ -150,7 +152,7 @@ static tutti_status add_state(tutti__pieces *pieces, const tutti_optim *optim, s
     piece.dtype = TUTTI_F32;
     piece.host = optim->offloaded;
     if (optim->sharding)
-        return add_ranges(pieces, &piece, offset, optim->sharding, optim->state[k], true);
+        return add_ranges(pieces, &piece, offset, optim->sharding, optim->state[k], STATE);
     piece.data = (char *)(optim->state[k] + offset);
     return tutti__pieces_add(pieces, &piece);
 }

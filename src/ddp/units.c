@@ -415,82 +415,23 @@ static tutti_status write(tutti_tensor *t, const void *src)
     return tutti__zero_reads(zero) ? tutti__units_renew(zero) : TUTTI_OK;
 }
 
-/* Parameters [begin,end) of flat memory, which every rank has whole. */
-static tutti_status take_whole(tutti_zero *zero, size_t begin, size_t end)
-{
-    return tutti__read(tutti__zero_stream(zero), zero->whole + begin,
-                       zero->root->flat_parameters + begin, (end - begin) * sizeof(float));
-}
-
-/* This rank's share in host memory, in `room` if its device has it. */
-static tutti_status own_share(const tutti_zero *zero, const tutti__zero_bucket *b, float *room,
-                              const float **share_p)
-{
-    tutti_stream *stream = tutti__zero_stream(zero);
-
-    *share_p = b->host ? b->host : zero->root->flat_parameters + tutti__zero_own(zero, b);
-    if (tutti__on_host(stream) || b->host)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__read(stream, room, *share_p, tutti__zero_share(zero, b) * sizeof *room));
-    *share_p = room;
-    return TUTTI_OK;
-}
-
-/* Host memory for the largest share, and on `here` for all parameters. */
-static tutti_status make_whole(tutti_zero *zero, bool here, float **room_p)
-{
-    size_t largest = 0;
-
-    for (size_t i = 0; i < zero->n_noted; i++)
-        if (zero->buckets[i].p && tutti__zero_share(zero, &zero->buckets[i]) > largest)
-            largest = tutti__zero_share(zero, &zero->buckets[i]);
-    *room_p = tutti__alloc_unset((largest + 1) * sizeof(float));
-    if (here)
-        zero->whole = tutti__alloc_unset((zero->root->n_flat + 1) * sizeof(float));
-    if (!*room_p || (here && !zero->whole))
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
-                           zero->root->n_flat * sizeof(float));
-    return TUTTI_OK;
-}
-
-/* root: a rank of ddp->group. Replicas without it have nothing to do. */
-static tutti_status gather_shares(tutti_zero *zero, int root, float *room)
-{
-    const int sharers = zero->sharding.peers.size, rank = tutti_group_rank(zero->ddp->group);
-    const bool here = rank == root;
-    size_t at = 0;
-
-    for (size_t i = 0; i < zero->n_noted && rank / sharers == root / sharers; i++) {
-        const tutti__zero_bucket *b = &zero->buckets[i];
-        const size_t share = b->p ? tutti__zero_share(zero, b) : 0;
-        const float *mine;
-
-        if (!b->p)
-            continue;
-        if (here) /* what every rank has whole, before it */
-            TUTTI_TRY(take_whole(zero, at, tutti__zero_begin(zero, b)));
-        TUTTI_TRY(own_share(zero, b, room, &mine));
-        TUTTI_TRY(tutti_gather(zero->group, (tutti_const_buf){mine, share, TUTTI_F32, NULL},
-                               (tutti_buf){here ? zero->whole + tutti__zero_begin(zero, b) : NULL,
-                                           here ? share * (size_t)zero->sharding.peers.size : 0,
-                                           TUTTI_F32, NULL},
-                               root % sharers, NULL));
-        at = tail_begin(zero, b);
-    }
-    return here ? take_whole(zero, at, zero->root->n_flat) : TUTTI_OK;
-}
-
 tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
 {
-    float *room = NULL;
+    const size_t n = zero->root->n_flat;
     tutti_status status = tutti__units_discard(zero);
 
     if (status == TUTTI_OK)
-        status = make_whole(zero, tutti_group_rank(zero->ddp->group) == root, &room);
+        status = tutti__zero_prepare(zero);
+    if (status == TUTTI_OK && tutti_group_rank(zero->ddp->group) == root) {
+        zero->whole = tutti__alloc_unset((n + 1) * sizeof(float));
+        if (!zero->whole)
+            status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for all parameters, %zu bytes",
+                                 n * sizeof(float));
+    }
     status = tutti__group_agree(zero->ddp->group, status);
     if (status == TUTTI_OK)
-        status = gather_shares(zero, root, room);
-    free(room);
+        status = tutti__zero_collect(zero, tutti__zero_stream(zero), zero->root->flat_parameters,
+                                     false, zero->whole, root);
     if (status != TUTTI_OK) {
         free(zero->whole);
         zero->whole = NULL;

@@ -65,7 +65,8 @@ static void add_range(tutti_zero *zero, size_t begin, size_t end, size_t of)
     if (begin >= end)
         return;
     zero->bucket_of[zero->sharding.n] = of;
-    zero->ranges[zero->sharding.n++] = (tutti__range){begin, end, of == SIZE_MAX, false, NULL};
+    zero->ranges[zero->sharding.n++] =
+        (tutti__range){.begin = begin, .end = end, .whole = of == SIZE_MAX};
 }
 
 /* Frozen, and never updated by any optimizer: it has no state. */
@@ -82,7 +83,17 @@ static bool has_no_state(const tutti_zero *zero, size_t i)
     return true;
 }
 
-/* What is in no bucket, or is a bucket's rest: every rank has all of it, but what has no state. */
+/* Stage 3: whether that is so of all parameters of bucket b. */
+static bool is_bare(const tutti_zero *zero, size_t b)
+{
+    bool bare = zero->stage == 3;
+
+    for (size_t i = 0; bare && i < zero->root->parameters.n; i++)
+        bare = zero->bucket_with[i] != b || has_no_state(zero, i);
+    return bare;
+}
+
+/* What is in no bucket, or is a bucket's rest: every rank has all of it, but of what has no state at most the weights. */
 static void add_whole(tutti_zero *zero, size_t begin, size_t end)
 {
     const struct tutti_root *root = zero->root;
@@ -95,6 +106,11 @@ static void add_whole(tutti_zero *zero, size_t begin, size_t end)
         if (next <= begin || low >= end || !has_no_state(zero, i))
             continue;
         add_range(zero, begin, low, SIZE_MAX);
+        begin = begin > low ? begin : low;
+        if (zero->stage == 3 && begin < end) { /* the weights are in a range, too */
+            add_range(zero, begin, next < end ? next : end, SIZE_MAX);
+            zero->ranges[zero->sharding.n - 1].bare = true;
+        }
         begin = next;
     }
     add_range(zero, begin, end, SIZE_MAX);
@@ -111,12 +127,12 @@ static void add_copy(tutti_zero *zero, size_t begin, size_t share)
         return;
     zero->bucket_of[zero->sharding.n] = SIZE_MAX;
     zero->ranges[zero->sharding.n++] =
-        (tutti__range){begin + of * share, begin + (of + 1) * share, false, true, NULL};
+        (tutti__range){.begin = begin + of * share, .end = begin + (of + 1) * share, .copy = true};
 }
 
 static tutti_status make_room(tutti_zero *zero)
 {
-    const size_t n = zero->n_noted, most = 4 * n + zero->root->parameters.n + 1;
+    const size_t n = zero->n_noted, most = 4 * n + 2 * zero->root->parameters.n + 1;
 
     free(zero->ranges);
     free(zero->bucket_of);
@@ -215,9 +231,11 @@ tutti_status tutti__zero_prepare(void *self)
         begin = (size_t)(b->p - root->flat_gradients);
         add_whole(zero, at, begin);
         add_copy(zero, begin, share);
-        add_range(zero, begin + rank * share, begin + (rank + 1) * share, i);
-        if (b->host)
+        if (share > 0) {
+            add_range(zero, begin + rank * share, begin + (rank + 1) * share, i);
+            zero->ranges[zero->sharding.n - 1].bare = is_bare(zero, i);
             zero->ranges[zero->sharding.n - 1].host = b->host;
+        }
         at = begin + share * (size_t)zero->sharding.peers.size; /* the tail begins the next gap */
     }
     add_whole(zero, at, root->n_flat);
@@ -495,7 +513,7 @@ static size_t ranges_bytes(const tutti_zero *zero)
     size_t n = 0;
 
     for (size_t i = 0; i < zero->sharding.n; i++)
-        n += zero->ranges[i].end - zero->ranges[i].begin;
+        n += tutti__range_state(&zero->ranges[i]);
     return n * sizeof(float);
 }
 

@@ -235,6 +235,12 @@ tutti_status tutti__zero_finish_copies(void *self);
 
 /* ---- zero_state.c ---- */
 
+enum { TUTTI__ALL_RANKS = -1 };
+/* Gathers what ranks have in their ranges, those of an optimizer's state one after the other (packed), or those of flat memory at their
+ * places, in `whole`, host memory for all elements, on rank `root` of the whole group, or on all; NULL: not on this rank. `stream`: whose
+ * memory `from` is. Collective. */
+tutti_status tutti__zero_collect(const tutti_zero *zero, tutti_stream *stream, const float *from,
+                                 bool packed, float *whole, int root);
 /* The next of the root's optimizers with sharded state, from `entry` on; NULL: none. */
 tutti_optim *tutti__zero_next(const tutti_zero *zero, tutti__optim_entry *entry);
 

@@ -8,49 +8,70 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALL_RANKS = -1 };
+/* ---- Shares to wholes, in host memory, since a device may not have room for all ---------------------------------------- */
 
-/* Gathers one kind of state, memory of `stream`, from all ranks into `whole` (NULL: not on this rank), through `all`, which has room for
- * a bucket. */
-static tutti_status gather(tutti_zero *zero, tutti_stream *stream, const float *state, float *whole,
-                           float *all)
+/* `mine`: what this rank has of range i, memory of `stream`; room: for it in host memory, if that is a device's. */
+static tutti_status collect_range(const tutti_zero *zero, tutti_stream *stream, size_t i,
+                                  const float *mine, float *whole, int root, float *room)
 {
-    const size_t size = (size_t)zero->sharding.peers.size;
+    const tutti__range *range = &zero->ranges[i];
+    const size_t n = range->end - range->begin, size = (size_t)zero->sharding.peers.size;
+    tutti_const_buf from = {mine, n, TUTTI_F32, NULL};
+    tutti_buf to = {NULL, 0, TUTTI_F32, NULL};
 
-    for (size_t i = 0; i < zero->sharding.n; i++) {
-        const tutti__range *range = &zero->ranges[i];
-        const size_t n = range->end - range->begin;
-        const tutti__zero_bucket *b =
-            range->whole || range->copy ? NULL : &zero->buckets[zero->bucket_of[i]];
-        const size_t at = b ? (size_t)(b->p - zero->root->flat_gradients) : range->begin;
-
-        if (b)
-            TUTTI_TRY(tutti_all_gather(zero->group, (tutti_const_buf){state, n, TUTTI_F32, stream},
-                                       (tutti_buf){all, n * size, TUTTI_F32, stream}, NULL));
-        if (whole)
-            TUTTI_TRY(tutti__copy_out(stream, whole + at, b ? all : state,
-                                      (b ? n * size : n) * sizeof *state));
-        state += n;
+    if (range->copy) /* its owner has it too */
+        return TUTTI_OK;
+    if (range->whole)
+        return whole ? tutti__read(stream, whole + range->begin, mine, n * sizeof *mine) : TUTTI_OK;
+    if (!tutti__on_host(stream)) {
+        TUTTI_TRY(tutti__read(stream, room, mine, n * sizeof *mine));
+        from.p = room;
     }
-    return whole ? tutti_stream_wait(stream) : TUTTI_OK;
+    if (whole) {
+        to.p = whole + tutti__zero_begin(zero, &zero->buckets[zero->bucket_of[i]]);
+        to.count = n * size;
+    }
+    return root == TUTTI__ALL_RANKS ? tutti_all_gather(zero->group, from, to, NULL)
+                                    : tutti_gather(zero->group, from, to, root, NULL);
 }
 
-/* Memory for a bucket where the state is; on `root`, or with ALL_RANKS on every rank, also for all of the state, on the host, since
- * a device may not have room for it. */
-static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, int root,
-                                   float **all_p)
+tutti_status tutti__zero_collect(const tutti_zero *zero, tutti_stream *stream, const float *from,
+                                 bool packed, float *whole, int root)
 {
-    const tutti_stream *stream = tutti__optim_stream(optim);
-    size_t largest = 0;
+    const int sharers = zero->sharding.peers.size, rank = tutti_group_rank(zero->ddp->group);
+    const bool host = tutti__on_host(stream);
+    size_t largest = 0, at = 0;
+    float *room = NULL;
+    tutti_status status;
 
-    for (size_t i = 0; i < zero->n_buckets; i++)
-        if (tutti__zero_share(zero, &zero->buckets[i]) > largest)
-            largest = tutti__zero_share(zero, &zero->buckets[i]);
-    *all_p = stream->ops->alloc(
-        stream->device, (largest * (size_t)zero->sharding.peers.size + 1) * sizeof **all_p, false);
-    if (!*all_p)
-        return TUTTI_ERR_MEMORY;
-    if (root != ALL_RANKS && tutti_group_rank(zero->ddp->group) != root)
+    for (size_t i = 0; i < zero->sharding.n; i++)
+        if (!zero->ranges[i].whole && zero->ranges[i].end - zero->ranges[i].begin > largest)
+            largest = zero->ranges[i].end - zero->ranges[i].begin;
+    if (!host)
+        room = tutti__alloc_unset((largest + 1) * sizeof *room);
+    status = tutti__group_agree(zero->ddp->group, room || host ? TUTTI_OK : TUTTI_ERR_MEMORY);
+    if (root != TUTTI__ALL_RANKS && rank / sharers != root / sharers) { /* a replica without it */
+        free(room);
+        return status;
+    }
+    for (size_t i = 0; i < zero->sharding.n && status == TUTTI_OK; i++) {
+        const tutti__range *range = &zero->ranges[i];
+        const bool in_host = !packed && range->host;
+        const float *mine = in_host ? range->host : from + (packed ? at : range->begin);
+
+        if (!packed || !range->bare)
+            status = collect_range(zero, in_host ? &tutti__cpu_stream : stream, i, mine, whole,
+                                   root == TUTTI__ALL_RANKS ? root : root % sharers, room);
+        at += tutti__range_state(range);
+    }
+    free(room);
+    return status;
+}
+
+/* Memory on `root`, or on every rank, for all of an optimizer's state. */
+static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, int root)
+{
+    if (root != TUTTI__ALL_RANKS && tutti_group_rank(zero->ddp->group) != root)
         return TUTTI_OK;
     for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
         optim->whole[k] = tutti__alloc((zero->root->n_flat + 1) * sizeof(float));
@@ -63,16 +84,14 @@ static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, i
 /* Gathers the state of one optimizer whose state is sharded. */
 static tutti_status bring_together(tutti_zero *zero, tutti_optim *optim, int root)
 {
-    tutti_stream *stream = tutti__optim_stream(optim);
-    float *all = NULL;
     tutti_status status;
 
     TUTTI_TRY(tutti__zero_prepare(zero));
     tutti__optim_free_whole(optim);
-    status = tutti__group_agree(zero->ddp->group, room_for_whole(zero, optim, root, &all));
+    status = tutti__group_agree(zero->ddp->group, room_for_whole(zero, optim, root));
     for (size_t k = 0; tutti_optim_state_name(optim, k) && status == TUTTI_OK; k++)
-        status = gather(zero, stream, optim->state[k], optim->whole[k], all);
-    stream->ops->free(stream->device, all);
+        status = tutti__zero_collect(zero, tutti__optim_stream(optim), optim->state[k], true,
+                                     optim->whole[k], root);
     if (status != TUTTI_OK)
         tutti__optim_free_whole(optim);
     return status;
@@ -113,7 +132,7 @@ tutti_status tutti__zero_gather(const tutti_ddp *ddp)
     if (zero)
         TUTTI_TRY(tutti__units_gather(zero));
     for (; optim; optim = tutti__zero_next(zero, optim->entry.next)) {
-        TUTTI_TRY(bring_together(zero, optim, ALL_RANKS));
+        TUTTI_TRY(bring_together(zero, optim, TUTTI__ALL_RANKS));
         TUTTI_TRY(tutti__optim_take_whole(optim));
     }
     if (zero)

@@ -77,8 +77,15 @@ typedef struct tutti__range {
     size_t begin, end; /* elements of flat memory */
     bool whole;        /* kept by every rank */
     bool copy;         /* of another rank's share: updated here too, but that rank's for all else */
+    bool bare;         /* of parameters that are never updated, and have no state */
     float *host;       /* its parameters, in host memory; NULL: in flat memory */
 } tutti__range;
+
+/* Elements of each kind of an optimizer's state. */
+static inline size_t tutti__range_state(const tutti__range *range)
+{
+    return range->bare ? 0 : range->end - range->begin;
+}
 
 typedef struct tutti__sharding {
     void *self;

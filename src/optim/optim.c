@@ -172,7 +172,7 @@ static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti
         *ranges_p = optim->sharding->ranges;
         return optim->sharding->n;
     }
-    *all = (tutti__range){0, optim->module->root->n_flat, true, false, NULL};
+    *all = (tutti__range){.end = optim->module->root->n_flat, .whole = true};
     *ranges_p = all;
     return 1;
 }
@@ -186,7 +186,7 @@ static tutti_status move_state(const tutti_optim *optim, float *const state[])
     tutti__range all;
     size_t n = ranges_of(optim, &all, &ranges), at = 0; /* where the range begins in state */
 
-    for (size_t r = 0; r < n; at += ranges[r].end - ranges[r].begin, r++)
+    for (size_t r = 0; r < n; at += tutti__range_state(&ranges[r]), r++)
         for (size_t i = 0; i < root->parameters.n; i++) {
             const size_t begin = root->offsets[i];
             const size_t end =
@@ -227,7 +227,7 @@ static tutti_status renew_state(tutti_optim *optim)
     tutti_status status;
 
     for (size_t r = 0; r < n; r++)
-        n_state += ranges[r].end - ranges[r].begin;
+        n_state += tutti__range_state(&ranges[r]);
     if (!optim->cx->in_step) /* before there is more: else this is the moment of the most memory */
         tutti__flat_free_retired(optim->module->root);
     TUTTI_TRY(alloc_state(optim, n_state ? n_state : 1, state));
@@ -534,7 +534,7 @@ static tutti_status update_all(tutti_optim *optim, const tutti__sharding *shardi
     set_rates(optim);
     n_ranges = ranges_of(optim, &all, &ranges);
     n_runs = plan_runs(optim);
-    for (size_t r = 0; r < n_ranges; at += ranges[r].end - ranges[r].begin, r++) {
+    for (size_t r = 0; r < n_ranges; at += tutti__range_state(&ranges[r]), r++) {
         for (size_t i = 0; i < n_runs; i++)
             TUTTI_TRY(update(optim, &optim->runs[i], &ranges[r], at));
         if (sharding)

@@ -176,15 +176,34 @@ damage() { # NAME TEXT COMMAND: of a copy, which is left out when there is an ol
     same copy whole
 }
 second=optimizer-00002-of-00003.safetensors
-damage flipped "$second is damaged: tensor" "printf x | dd of=\$at/$second bs=1 seek=6000 conv=notrunc 2>dd.err"
+train other_run $keys --seed 3 -n 2 --max-steps 10
+damage flipped "$second is damaged: tensor " "printf x | dd of=\$at/$second bs=1 seek=6000 conv=notrunc 2>dd.err"
 damage cut "$second is not a valid safetensors file" "truncate -s -4 \$at/$second"
 damage missing "$second is missing, one of the 3 files that .*index.json names" "rm \$at/$second"
 damage older "$second beside .* is another file .*of step 5" "cp copy/checkpoints/step-00000005/$second \$at"
 damage older_optimizer "optimizer.safetensors.index.json is of step 5, and state.json beside it of step 10" "cp copy/checkpoints/step-00000005/optimizer* \$at"
 damage no_digests "has no .xxh3_headers" "sed -i 's/xxh3_headers/no_headers/' \$at/optimizer.safetensors.index.json"
 damage no_step "step is not an integer from 0" "sed -i '/\"digest\":/d; /\"model_digest\"/s/,\$//; 3s/10/-1/' \$at/state.json"
-damage index "tensor .no_such. is not in optimizer" "sed -i 's/\"exp_avg.fc1.bias\"/\"no_such\"/' \$at/optimizer.safetensors.index.json"
+rename="sed -i 's/\"exp_avg.fc1.bias\"/\"no_such\"/' \$at/optimizer.safetensors.index.json"
+damage index "index.json is another file than the one that was written with state.json" "$rename"
+unnamed="sed -i '/\"digest\":/d; /\"files\": {/,/}/d; /\"model_digest\"/s/,\$//' \$at/state.json" # as before it named the files
+damage index_named_nowhere "tensor .no_such. is not in optimizer\|exp_avg.fc1.bias is missing" "$rename; $unnamed"
+damage other_run "model.safetensors is another file than the one that was written with state.json" "cp other_run/checkpoints/step-00000010/model.safetensors \$at"
 damage no_index 'optimizer.safetensors is missing\|cannot open .*optimizer.safetensors' "rm \$at/optimizer.safetensors.index.json"
+
+# Each rank verifies a part: damage is said once, with its rank, file and tensor.
+for file in model-00002 optimizer-00003; do
+    rm -rf copy other && mkdir -p copy/checkpoints
+    cp -r three3/checkpoints/step-0000001* copy/checkpoints
+    at=$(ls -d copy/checkpoints/* | tail -1)
+    [ -e $at/$file-of-00003.safetensors ] || continue
+    printf x | dd of=$at/$file-of-00003.safetensors bs=1 seek=$(($(stat -c %s $at/$file-of-00003.safetensors) - 90)) conv=notrunc 2>dd.err
+    refused 1 "" "$TUTTI" train $keys -n 3 --zero 3 --run-dir other --resume "$at"
+    [ "$(grep -c "rank [0-2]: .*$file-of-00003.safetensors is damaged: tensor " refused.out)" = 1 ] || { cat refused.out; fail "$file: not said, or more than once"; }
+    train copy $keys -n 3 --zero 3 --resume auto
+    grep -q "$(basename $at) is skipped: rank [0-2]: .*$file" copy.out || { cat copy.out; fail "$file: not skipped"; }
+    same copy whole
+done
 
 # The same of a checkpoint in single files.
 train alone $keys

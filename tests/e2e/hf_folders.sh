@@ -23,10 +23,44 @@ for model in "gpt2 --layers 2 --heads 2 --width 32 --context 24" \
     done
     "$TUTTI" eval run --json run.json >/dev/null
     "$TUTTI" eval hf --data shakespeare --context 24 --json hf.json >eval.out 2>&1 || { cat eval.out; fail "eval of the folder of $model"; }
+    ! grep 'mean something else' again.out || fail "$model: its own tokenizer is taken for another"
     [ "$(field run.json loss)" = "$(field hf.json loss)" ] || fail "$model: the loss is $(field hf.json loss), of the run $(field run.json loss)"
 done
 config num_key_value_heads 2 hf
 config tie_word_embeddings true hf
+
+# The tokenizer of Shakespeare's characters, and of bytes: of the same numbers, by ours and by Hugging Face's; which weights are exported.
+printf 'ROMEO:\nI do bite my thumb, sir & 3 $' >romeo
+printf 'h\303\251llo\n w\303\266rld \342\202\254 %0400d' 0 >octets
+train bytes --model gpt2 --layers 1 --heads 2 --width 32 --context 24 ${text/shakespeare/text} --data-dir octets --ema 0.5 --batch-size 2
+"$TUTTI" checkpoint export bytes --hf hf.bytes >export.out && grep -q 'in hf.bytes; the weights of the last step: their averages by --weights ema$' export.out || { cat export.out; fail "which weights?"; }
+"$TUTTI" checkpoint export bytes --hf hf.ema --weights ema >export.out && grep -q 'in hf.ema; the averages of the weights (ema)$' export.out || { cat export.out; fail "which weights?"; }
+! cmp -s hf.bytes/model.safetensors hf.ema/model.safetensors || fail "the averages are the weights"
+"$TUTTI" checkpoint export bytes/checkpoints/latest/ema.safetensors ema.safetensors >/dev/null && cmp ema.safetensors hf.ema/model.safetensors || fail "not the averages"
+refused 1 "weights ema: run has no ema.safetensors" "$TUTTI" checkpoint export run none.safetensors --weights ema
+refused 2 'weights' "$TUTTI" checkpoint export run none.safetensors --weights mine
+for of in hf:shakespeare:romeo hf.bytes:bytes:octets; do
+    IFS=: read -r folder name file <<<"$of"
+    mkdir -p own.$name its.$name
+    "$TUTTI" data tokenize $file --tokenizer $name --out own.$name/t.bin >/dev/null && "$TUTTI" data tokenize $file --tokenizer $folder/tokenizer.json --out its.$name/t.bin >/dev/null || fail "tokens of $name"
+    cmp own.$name/t.bin its.$name/t.bin || fail "other tokens of $name"
+    [ -e $folder/tokenizer_config.json ] || fail "no tokenizer_config.json"
+done
+cp -r run moved && rm -r moved/checkpoints
+"$TUTTI" checkpoint export moved --hf hf.moved >export.out 2>&1 && grep -q 'no tokenizer is written: moved has none beside it' export.out || { cat export.out; fail "a tokenizer that is not known"; }
+if python3 -c 'import tokenizers' 2>python.err; then
+    python3 - <<'END' || fail "other tokens by Hugging Face's tokenizers"
+from tokenizers import Tokenizer
+text = open("octets").read()
+t = Tokenizer.from_file("hf.bytes/tokenizer.json")
+assert t.encode(text).ids == list(text.encode()) and t.decode(t.encode(text).ids) == text
+text = open("romeo").read()
+t = Tokenizer.from_file("hf/tokenizer.json")
+assert t.decode(t.encode(text).ids) == text and t.get_vocab_size() == 65
+END
+else
+    echo "skipped: python3 has no tokenizers"
+fi
 
 # ---- Several files, names without the model's, shorter samples, a run's own config.json beside them
 rm -rf run hf
@@ -123,7 +157,7 @@ train untrained --init twice $text --lr 0
 same seed9 untrained
 [ "$("$TUTTI" checkpoint show twice --json | grep -o '"name": ' | wc -l)" -eq "$(echo $names | wc -w)" ] || fail "tensors that the index passes over are shown"
 train wide --model gpt2 --layers 1 --heads 2 --width 32 --context 24 --vocab 300 $text
-"$TUTTI" checkpoint export wide --hf wide.hf >/dev/null
+"$TUTTI" checkpoint export wide --hf wide.hf >/dev/null && rm wide.hf/tokenizer*
 train bytes --init wide.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1 --eval-every 0 --progress quiet
 says bytes 'the model of wide.hf knows 300 tokens, and those of data=text are 256 bytes, which mean something else to it'
 train characters --init wide.hf $text
@@ -222,8 +256,10 @@ refused 2 "model: it is given, and the weights' hf/config.json says \"gpt2\"" "$
 refused 2 "context: it is given, and the weights' hf/config.json says 24" "$TUTTI" train --init hf $text --context 48
 train wider $text --model gpt2 --layers 1 --heads 1 --width 16 --context 24 --vocab 1000
 "$TUTTI" checkpoint export wider --hf wider.hf >wider.out || { cat wider.out; fail "export of wider"; }
+rm wider.hf/tokenizer*
 refused 2 "tokenizer: wider.hf has none, and the 1000 tokens of its model are not bytes" \
     "$TUTTI" train --init wider.hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
+rm hf/tokenizer*
 refused 2 "vocab is 65, and the data have 256 tokens" "$TUTTI" train --init hf --data text --data-dir "$SOURCE_DIR/README.md" --max-steps 1
 sed 's/gelu_new/relu/' hf/config.json >config && cp config hf/config.json
 refused 2 'init: hf/config.json: "activation_function" is "relu", which this version does not compute; expected "gelu_new"' "$TUTTI" train --init hf $text

@@ -98,9 +98,13 @@ grep -q '^layouts that fit 1024 MiB' fit.out && grep -q '^the first: tutti train
 for zero in 0 1 2 3; do grep -q "^  zero $zero, batch_size" fit.out || fail "zero $zero does not fit: $(cat fit.out)"; done
 "$TUTTI" plan $keys --ranks 2 --memory 64M --step-ms 10 --local-gbps 10 --local-us 10 --run-dir "pasted run" >fit.out || fail "--memory of gpt2"
 grep -q ', tensor 2' fit.out || fail "no layout with tensor: $(cat fit.out)"
+grep -q '^  zero 0, pipeline 2, batch_size' fit.out || fail "no layout with a pipeline: $(cat fit.out)"
 sed -n 's/^the first: tutti//p' fit.out >pasted
 [ $factor = 100 ] || sh -c "'$TUTTI' $(cat pasted) --max-steps 1 --eval-samples 4" >pasted.out 2>&1 || { cat pasted pasted.out; fail "the command line of the first layout"; }
 [ $factor = 100 ] || [ -s "pasted run/summary.json" ] || fail "the command line of the first layout is another run"
+"$TUTTI" plan $keys --ranks 4 --memory 64M --step-ms 10 --local-gbps 10 --local-us 10 --json fit.json >fit.out || fail "--memory of 4 ranks"
+grep -q '^  zero [012], pipeline 2, tensor 2' fit.out && grep -q '^  zero [012], pipeline 2, batch_size' fit.out || fail "no layouts of two dimensions: $(cat fit.out)"
+"$TUTTI" plan $keys --ranks 2 --memory 64M --step-ms 10 --local-gbps 10 --local-us 10 --find-unused >fit.out && ! grep "^  zero .*pipeline" fit.out || fail "a pipeline that the keys exclude is proposed"
 "$TUTTI" plan --model mlp --memory 1M --step-ms 10 >fit.out && grep -q '^no layout of 1 rank fits 1 MiB' fit.out || fail "1 MiB is enough?"
 
 # ---- More and more ranks: laws of the links, closed forms, and what one rank computes

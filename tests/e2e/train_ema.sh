@@ -57,7 +57,7 @@ grep -q 'intact .*step-00000012/ema.safetensors' out && grep -q 'intact .*mlp.wh
 cp -r mlp.parts damaged
 cp mlp.one/ema.safetensors damaged/checkpoints/step-00000010/ # intact, but another
 refused 1 "DAMAGED  damaged/checkpoints/step-00000010/ema.safetensors" "$TUTTI" checkpoint verify damaged
-refused 1 "its contents have digest" "$TUTTI" train --model mlp --ema 0.9 --max-steps 12 --batch-size 16 --run-dir other -n 2 --resume damaged/checkpoints/step-00000010
+refused 1 "ema.safetensors is another file than the one that was written with state.json beside it" "$TUTTI" train --model mlp --ema 0.9 --max-steps 12 --batch-size 16 --run-dir other -n 2 --resume damaged/checkpoints/step-00000010
 rm damaged/checkpoints/step-00000012/ema.safetensors
 refused 1 "damaged/checkpoints/step-00000012/ema.safetensors is missing" "$TUTTI" checkpoint verify damaged
 # The run's own evaluations were of the average: eval and predict do not take other weights silently.

@@ -121,6 +121,28 @@ if len(runs) == 2:
     assert r.one(runs[1][1][1], 14) in (60, 80, 100, 120, 140, 160) and runs[0][-1][0] != "footer" and runs[1][-1][0] == "footer"
 PYTHON
 
+# ---- Histograms: ranks that have shares of the weights and gradients, or parts of the layers, count together what one counts alone.
+for layout in "plain --zero 0" "zero1 --zero 1" "zero2 --zero 2" "zero3 --zero 3 --bucket-mb 0.05 --first-bucket-mb 0.02"; do
+    train ${layout%% *} -n 3 $mlp --batch-size 8 --optimizer adamw --max-steps 4 --eval-every 0 --tensorboard --histograms 2 ${layout#* }
+done
+gpt="--model gpt2 --data shakespeare --layers 1 --heads 2 --width 16 --context 8 --batch-size 4 --max-steps 1 --lr 0 --eval-every 0 --sample-tokens 0 --tensorboard --histograms 1"
+train whole $gpt
+train parts -n 4 $gpt --batch-size 2 --tensor 2 --zero 1
+read_back "histograms of layouts" <<'PYTHON'
+def histograms(run):
+    (path,) = glob.glob(run + "/tensorboard/events.out.tfevents.*")
+    told = r.event_file(path)["histograms"]
+    return {t: [(s, *(r.double(r.one(h, n) or bytes(8)) for n in (1, 2, 3)), r.doubles(r.one(h, 6)), r.doubles(r.one(h, 7))) for s, h in p] for t, p in told.items()}
+plain = histograms("plain")
+assert len(plain) == 8 and all([s for s, *_ in p] == [2, 4] for p in plain.values())
+for run in ("zero1", "zero2", "zero3"):
+    assert histograms(run) == plain, run
+whole, parts = histograms("whole"), histograms("parts")
+assert whole.keys() == parts.keys() and len(whole) >= 20
+assert all(whole[t] == parts[t] for t in whole if t.startswith("parameters/"))
+assert all(whole[t][0][3] == parts[t][0][3] for t in whole)  # as many gradients, of other rounding
+PYTHON
+
 # ---- A new run in the same folder: the earlier curves are removed.
 train killed $mlp --max-steps 1 --tensorboard
 [ "$(ls killed/tensorboard | wc -l)" = 1 ] || fail "event files of two runs in one folder"

@@ -28,6 +28,9 @@ both() { # KEYS...: on one rank, and in stages by two schedules
 both $gpt2 --freeze transformer.h.1,transformer.h.2.mlp
 both $gpt2 --freeze lm_head,transformer.h.0 # by its other name, a table of two stages
 both $gpt2 --freeze "$frozen" # a stage without training
+refused 2 "freeze=*: that is every parameter of the model" "$TUTTI" train -n 2 --pipeline 2 $gpt2 --freeze '*'
+[ "$(grep -c 'freeze=' refused.out)" = 1 ] || { cat refused.out; fail "it is said more than once"; }
+refused 2 "freeze=*: that is every parameter of the model" "$TUTTI" train $gpt2 --freeze '*'
 rm -rf plain pipeline
 train plain -n 2 $gpt2 --freeze "$frozen"
 train pipeline -n 4 --pipeline 2 --zero 1 $gpt2 --freeze "$frozen"

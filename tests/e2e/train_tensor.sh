@@ -118,7 +118,7 @@ near() { # FILE FILE: losses
     paste <(field "$1" loss) <(field "$2" loss) | awk '{ d = $1 - $2; exit !(d < 2e-6 * $1 && d > -2e-6 * $1) }' || fail "losses $(field "$1" loss) and $(field "$2" loss)"
 }
 "$TUTTI" eval all.2 --json eval.1 >eval.out 2>&1 || { cat eval.out; fail "eval"; }
-for layout in "-n 2 --tensor 2" "-n 3 --zero 3" "-n 4 --tensor 2 --zero 3"; do
+for layout in "-n 2 --tensor 2" "-n 3 --zero 3" "-n 4 --tensor 2 --zero 3" "-n 2 --pipeline 2" "-n 4 --pipeline 2 --tensor 2"; do
     timeout 100 "$TUTTI" eval all.2 $layout --json eval.2 >eval.out 2>&1 || { cat eval.out; fail "eval $layout"; }
     near eval.1 eval.2
 done
@@ -131,6 +131,9 @@ for layout in "-n 2 --tensor 2" "-n 4 --tensor 2" "-n 3 --zero 3"; do
     diff <(cut -d, -f1,2 predict.1.csv) <(cut -d, -f1,2 predict.2.csv) >/dev/null || fail "predictions with $layout"
 done
 refused 2 "--tensor 2 on 3 ranks: 3 is not a multiple of 2" "$TUTTI" eval all.2 -n 3 --tensor 2
+refused 2 "--tensor 2 divides a model among ranks, and there is one; expected 2 ranks, or a multiple: -n 2" "$TUTTI" eval all.2 --tensor 2
+refused 2 "gathers, with 3, a stage's weights in an order that messages decide" "$TUTTI" eval all.2 -n 4 --pipeline 2 --zero 3
+refused 2 "pipeline: predictions are made on the ranks of its last stage" "$TUTTI" predict all.2 -n 2 --pipeline 2 --out x.csv
 refused 2 "zero: 1 divides gradients and an optimizer's state, which are not needed here" "$TUTTI" eval all.2 -n 2 --zero 1
 printf 'First Citizen:\n' >prompt
 for run in all.2 llama.1; do
@@ -147,6 +150,18 @@ grep -q 'First Citizen' text.2 || fail "no text under a launcher"
 refused 2 "--tensor 2 on 3 ranks: all of them divide the model" "$TUTTI" run -n 3 "$TUTTI" generate all.2 --tensor 2
 refused 2 "heads: gpt2: a layer has 4, which cannot be divided among 3 ranks" "$TUTTI" generate all.2 --tensor 3
 refused 1 "there is no such file or folder" "$TUTTI" generate nothing --tensor 2
+
+# Shares of the weights: the same text, of a checkpoint of shares, too, and with adapters.
+"$TUTTI" generate all.2 $how >text.1
+for ranks in 1 2 3; do
+    timeout 100 "$TUTTI" generate all.2 $how --zero 3 --ranks $ranks >text.3 2>text.err && cmp text.1 text.3 || { cat text.err text.3; fail "generate with --zero 3 on $ranks ranks"; }
+done
+timeout 100 "$TUTTI" run -n 2 "$TUTTI" generate all.2 $how --zero 3 >text.3 2>text.err && grep -q 'First Citizen' text.3 || { cat text.err; fail "generate with --zero 3 under a launcher"; }
+refused 2 "--zero 3 divides the weights among ranks; add --ranks N" "$TUTTI" generate all.2 --zero 3
+refused 2 "--zero 3 and --tensor both divide the model" "$TUTTI" generate all.2 --zero 3 --tensor 2
+refused 2 "--ranks is for --zero 3" "$TUTTI" generate all.2 --ranks 2
+refused 2 '--zero is "2", expected 3' "$TUTTI" generate all.2 --zero 2 --ranks 2
+refused 1 "there is no such file or folder" "$TUTTI" generate nothing --zero 3 --ranks 2
 
 refused 2 "comm_hook: the matrices that powersgd approximates are divided" "$TUTTI" train -n 4 --tensor 2 $gpt2 --comm-hook powersgd
 refused 2 "--tensor 3 on 4 ranks: 4 is not a multiple of 3; --tensor 1, 2 or 4" "$TUTTI" train -n 4 --tensor 3 $gpt2

@@ -51,6 +51,16 @@ done
 grep -q '^init: ' init.3.out || fail "nothing says what was read"
 [ "$(field init.0/summary.json ema_digest)" = "$(field init.3/summary.json ema_digest)" ] || fail "--init and ema with --zero 3"
 refused 1 "there is no such file or folder; expected a checkpoint" "$TUTTI" train -n 2 $gpt --zero 3 --init nothing
+[ "$(grep -c 'no such file or folder' refused.out)" = 1 ] || { cat refused.out; fail "it is said more than once"; }
+
+# Frozen weights have no state: a rank's share of the adapters' alone.
+for zero in 0 3; do
+    train lora.$zero -n 3 $gpt --max-steps 2 --eval-every 0 --lora-rank 4 --optimizer adamw --ema 0.9 --zero $zero
+done
+[ "$(digest lora.0)" = "$(digest lora.3)" ] && [ "$(field lora.0/summary.json ema_digest)" = "$(field lora.3/summary.json ema_digest)" ] || fail "adapters with --zero 3: other weights"
+trained=$(sed -n 's/.* adapters of rank 4: \([0-9,]*\) parameters are trained.*/\1/p' lora.3.out | tr -d ,)
+state=$(sed -n 's/.*MiB of state, rank *\([0-9.]*\)$/\1/p' lora.3.out)
+awk "BEGIN { exit !($state > 0 && $state <= $trained * 8 / 3 / 1048576 + 0.01) }" || { cat lora.3.out; fail "$state MiB of state with --zero 3, of $trained trained parameters"; }
 
 train shards.0 -n 3 $part --shards 4
 train shards.2 -n 2 $part --zero 2 --shards 4
@@ -73,4 +83,3 @@ done
 refused 2 "ema: with shards and zero=3 no rank has all weights to average" "$TUTTI" train --model mlp --zero 3 --shards 2 --ema 0.9
 refused 2 "shard_copies: shares of the optimizer state with a second rank are for --shards V with --zero 1, 2 or 3" "$TUTTI" train --model mlp --shards 2 --shard-copies 2
 refused 2 "amp: with shards and zero=2 each rank sees infinities" "$TUTTI" train --model mlp --zero 2 --shards 2 --amp fp16
-refused 2 "zero: with 3 each rank has its share of the weights, and histograms need all" "$TUTTI" train --model mlp --zero 3 --histograms 1 --tensorboard

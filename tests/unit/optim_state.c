@@ -111,7 +111,7 @@ static void share_out(world *w, tutti__range a, tutti__range b)
 
 static void shares_hold_their_part_of_state_and_have_the_bits_of_the_whole(void **state)
 {
-    static const tutti__range cut[2] = {{9, 30, false, false}, {41, 58, false, false}};
+    static const tutti__range cut[2] = {{.begin = 9, .end = 30}, {.begin = 41, .end = 58}};
     tutti_flat a, b;
     world whole, share;
 
@@ -151,7 +151,7 @@ static void shares_are_not_read_as_if_they_were_whole(void **state)
 
     (void)state;
     open_world(&w, false);
-    share_out(&w, (tutti__range){0, 20, false, false}, (tutti__range){30, 40, false, false});
+    share_out(&w, (tutti__range){.end = 20}, (tutti__range){.begin = 30, .end = 40});
     step(&w, 0);
     assert_int_equal(tutti_optim_state_read(w.optim, 0, w.fc.weight, x), TUTTI_ERR_STATE);
     assert_non_null(strstr(tutti_last_error(), "tutti_zero_consolidate"));
@@ -191,7 +191,7 @@ static void state_travels(bool shared_out)
     step(&a, 1);
     step(&a, 2);
     if (shared_out)
-        share_out(&b, (tutti__range){0, 31, false, false}, (tutti__range){31, FLAT, false, false});
+        share_out(&b, (tutti__range){.end = 31}, (tutti__range){.begin = 31, .end = FLAT});
     for (size_t i = 0; i < 2; i++) {
         tutti_tensor *from = tutti_module_parameter(&a.root, i),
                      *to = tutti_module_parameter(&b.root, i);

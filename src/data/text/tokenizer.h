@@ -163,6 +163,11 @@ tutti_status tutti__tokenizer_make(tutti_tokenizer *t, const char *name);
 /* What identifies it, as JSON, to free(): its kind ("bytes"; "characters", with the list; "file", with the digest and the end of text);
  * not its path, by which a copy would be another. */
 char *tutti__tokenizer_json(const tutti_tokenizer *t);
+/* One of bytes or characters as the text of Hugging Face's tokenizer.json, to free(); NULL: it is another, or has characters of several
+ * bytes. MEMORY. */
+tutti_status tutti__tokenizer_plain_json(const tutti_tokenizer *t, char **text_p);
+/* Whether both are of one file, or of bytes or characters alone, with the same numbers. */
+bool tutti__tokenizer_has_tokens_of(const tutti_tokenizer *a, const tutti_tokenizer *b);
 /* Whether that is what `tokenizer` says. */
 bool tutti__tokenizer_is(const tutti_tokenizer *t, const json_t *tokenizer);
 /* Copies the file of a tokenizer, or both files, to a folder, under a name by which it is found there. A NULL path, or one that is a name:

@@ -272,10 +272,6 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
                            "shards");
     TUTTI_TRY(check_zero_of_shards(c));
     TUTTI_TRY(check_offload(c));
-    if (c->zero == 3 && c->histograms)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "zero: with 3 each rank has its share of the weights, and histograms "
-                           "need all of them; use zero=2, or leave histograms out");
     if (c->ema == 1)
         return tutti__fail(TUTTI_ERR_ARG, "ema: with 1 the average never changes; expected a decay "
                                           "below 1, as 0.999, or 0 for none");

@@ -56,6 +56,7 @@ typedef struct forecast {
     size_t room;    /* of a checkpoint, on rank 0: of what is not divided */
     size_t copy, copy_off; /* of a checkpoint: rank 0's, and that of others */
     size_t gathered;       /* of state in shares, meanwhile */
+    size_t flat;           /* all parameters */
     size_t weights;        /* of model.safetensors, or of the digest of a divided model */
     size_t unused;         /* of what is allocated: pages that nothing touches */
     uint64_t skipped_steps;
@@ -336,6 +337,12 @@ static bool saves_between(const forecast *p)
         }
 }
 
+/* All of the optimizer's state, kind by kind (ddp/zero_state.c). */
+static size_t state_bytes(const forecast *p)
+{
+    return (size_t)tutti__config_optim_states(&p->config) * tutti__alloc_takes(p->flat);
+}
+
 /* What is allocated to write what is not divided of a checkpoint (train/save/writer.c), and for the final weights; what is divided is
  * divided when all stages are known. */
 static tutti_status copy_state(forecast *p)
@@ -346,6 +353,7 @@ static tutti_status copy_state(forecast *p)
     tutti__copies whole = {.module = s->module, .optim = s->optim, .average = s->ema};
     tutti_status status = TUTTI_OK;
 
+    p->flat = s->module->root->n_flat * sizeof(float);
     if (tutti__session_is_divided(s))
         status = tutti__holdings_list(p->holdings, s);
     if (s->pipeline)
@@ -358,11 +366,8 @@ static tutti_status copy_state(forecast *p)
         status = tutti__copies_room(&whole, NULL);
     p->room = tutti__planned_count().now - before;
     p->weights = tutti__alloc_takes(whole.model.bytes);
-    if (s->zero && s->size == 1 &&
-        s->shards == 0) /* kind by kind, and a bucket (ddp/zero_state.c) */
-        p->gathered = (size_t)tutti__config_optim_states(&p->config) *
-                          tutti__alloc_takes(s->module->root->n_flat * sizeof(float)) +
-                      tutti__alloc_takes(p->f.largest_bucket);
+    if (s->zero && (s->size == 1 || s->shards > 0)) /* else it is written in parts */
+        p->gathered = state_bytes(p);
     tutti__copies_free(&whole);
     return status;
 }
@@ -539,6 +544,8 @@ static void find_peaks(forecast *p, const tutti__footprint_parts *parts, int fir
     p->f.stage_peak[0] = has_rank_0 && rank_0.bytes > other.bytes ? rank_0.bytes : other.bytes;
     if (saves_between(p))
         p->f.checkpoint = p->copy + p->gathered;
+    if (p->session.shards > 0 && p->session.zero && p->session.size > 1)
+        p->f.peak_regroup = own + p->batches - p->unused + p->rested + p->in_all + state_bytes(p);
 }
 
 static tutti_status look_ahead(forecast *p)

@@ -41,6 +41,8 @@ typedef struct tutti__footprint {
 #undef MEMBER
     size_t peak;     /* of rank 0, which usually needs most */
     size_t peak_off; /* of another rank */
+    /* With ZeRO and shards, when ranks join or leave: each then has all of the optimizer's state for a moment; else 0. */
+    size_t peak_regroup;
     const char *peak_when;
     int64_t elements; /* of all parameters */
     size_t n_buckets, largest_bucket, bucket_bytes;

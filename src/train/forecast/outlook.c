@@ -4,6 +4,7 @@
 #include "data/loader.h"
 #include "device/cpu/peak.h"
 #include "pipeline/pipeline.h"
+#include "train/config/config_read.h"
 #include "train/plan/plan.h"
 #include "train/session/session.h"
 
@@ -89,7 +90,9 @@ tutti__layout_of_ranks tutti__layout_of_tensor(const tutti__layout_of_ranks *l)
 /* The most that any rank takes. */
 static size_t most_of(const tutti__footprint *f)
 {
-    return f->peak > f->peak_off ? f->peak : f->peak_off;
+    const size_t most = f->peak > f->peak_off ? f->peak : f->peak_off;
+
+    return most > f->peak_regroup ? most : f->peak_regroup;
 }
 
 /* A rank of more has at most as much as one of so many, and makes the same calls; of shards it has others. */
@@ -117,6 +120,7 @@ static tutti_status find_footprint(tutti__outlook *o, const tutti__train_config 
     c.recompute = o->recompute;
     c.batch_size = o->batch_size;
     c.grad_accumulation = o->grad_accumulation;
+    TUTTI_TRY(tutti__config_check(&c, parts)); /* what cannot go together with this layout */
     TUTTI_TRY(tutti__footprint_find(&o->f, &c, parts, &layout, ask->data, ask->timeline));
     o->f.samples *= o->layout.ranks / layout.ranks;
     return TUTTI_OK;
@@ -377,6 +381,12 @@ static tutti_status try(tutti__outlook *o, const tutti__train_config *config,
     return status == TUTTI_ERR_ARG || status == TUTTI_ERR_UNSUPPORTED ? TUTTI_OK : status;
 }
 
+/* A pipeline with fewer micro-batches than those that a run would take by default. */
+static bool waits_long(const tutti__outlook *o)
+{
+    return o->layout.pipeline > 1 && o->grad_accumulation < 2 * o->layout.pipeline;
+}
+
 /* With batches of a step that are as often halved as it takes to fit: more of them only take longer. */
 static tutti_status add_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
                                 const tutti__train_config *config, const tutti__parts *parts,
@@ -392,6 +402,8 @@ static tutti_status add_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t 
         *o = *like;
         o->batch_size = like->batch_size / n;
         o->grad_accumulation = like->grad_accumulation * n;
+        if (waits_long(o) && n < 8 && like->batch_size % (2 * n) == 0)
+            continue;
         TUTTI_TRY(try(o, config, parts, ask, per_flop, &can));
         if (!can || most_of(&o->f) > ask->limit)
             continue;
@@ -401,37 +413,53 @@ static tutti_status add_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t 
     return TUTTI_OK;
 }
 
+/* All stages of ZeRO, with recomputation and without, of one division of the model: as many samples a step; of an odd number, more. */
+static tutti_status add_division(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
+                                 const tutti__train_config *config, const tutti__parts *parts,
+                                 const tutti__outlook_ask *ask, const tutti__outlook *like)
+{
+    const tutti__layout_of_ranks *l = &like->layout, *was = &ask->layout;
+    const int each = l->pipeline * l->tensor, before = was->pipeline * was->tensor;
+    const int stages = l->ranks == each ? 1 : l->pipeline > 1 ? 3 : 4;
+
+    for (int zero = 0; zero < stages; zero++)
+        for (int again = 0; again < 2; again++) {
+            tutti__outlook o = *like;
+
+            o.layout.zero = zero;
+            o.recompute = again;
+            o.grad_accumulation = (like->grad_accumulation * each + before - 1) / before;
+            TUTTI_TRY(add_fitting(fitting, n_p, config, parts, ask, &o));
+        }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
                                     const tutti__train_config *config, const tutti__parts *parts,
                                     const tutti__outlook_ask *ask, const tutti__outlook *asked)
 {
     const tutti__layout_of_ranks *l = &asked->layout;
+    const int deepest = config->shards > 0                   ? 1
+                        : l->ranks < TUTTI__PLANNED_PIPELINE ? l->ranks
+                                                             : TUTTI__PLANNED_PIPELINE;
+    const int widest = config->shards > 0 ? 1 : l->local_ranks;
 
     *n_p = 0;
-    for (int tensor = 1; tensor <= l->local_ranks && l->ranks % (tensor * l->pipeline) == 0;
-         tensor *= 2)
-        for (int zero = 0; zero < (l->ranks == tensor * l->pipeline ? 1
-                                   : l->pipeline > 1                ? 3
-                                                                    : 4);
-             zero++)
-            for (int again = 0; again < 2; again++) {
-                tutti__outlook like = *asked;
+    for (int pipeline = 0; pipeline <= deepest; pipeline = pipeline ? 2 * pipeline : 1)
+        for (int tensor = 1; tensor <= widest; tensor *= 2) {
+            tutti__outlook like = *asked;
 
-                if (tensor > 1 && config->shards > 0)
-                    continue;
-                like.layout.zero = zero;
-                like.layout.zero_ranks = zero > 0 ? l->zero_ranks : 0;
-                like.layout.tensor = tensor;
-                like.recompute = again;
-                /* as many samples a step; of an odd number, more */
-                like.grad_accumulation =
-                    (asked->grad_accumulation * tensor + l->tensor - 1) / l->tensor;
-                TUTTI_TRY(add_fitting(fitting, n_p, config, parts, ask, &like));
-            }
+            if (pipeline == l->pipeline || /* which comes first, as 0 */
+                (pipeline == 1 && config->micro_batches > 0))
+                continue;
+            like.layout.pipeline = pipeline ? pipeline : l->pipeline;
+            like.layout.tensor = tensor;
+            if (l->ranks % (like.layout.pipeline * tensor) == 0)
+                TUTTI_TRY(add_division(fitting, n_p, config, parts, ask, &like));
+        }
     qsort(fitting, *n_p, sizeof *fitting, by_time);
     return TUTTI_OK;
 }
-
 void tutti__outlook_flags(const tutti__outlook *o, const tutti__outlook *asked, char *text,
                           size_t size)
 {
@@ -442,6 +470,8 @@ void tutti__outlook_flags(const tutti__outlook *o, const tutti__outlook *asked, 
         n += (size_t)snprintf(text, size, " --zero %d", o->layout.zero);
     if (o->layout.zero_ranks != asked->layout.zero_ranks && n < size)
         n += (size_t)snprintf(text + n, size - n, " --zero-ranks %d", o->layout.zero_ranks);
+    if (o->layout.pipeline != asked->layout.pipeline && n < size)
+        n += (size_t)snprintf(text + n, size - n, " --pipeline %d", o->layout.pipeline);
     if (o->layout.tensor != asked->layout.tensor && n < size)
         n += (size_t)snprintf(text + n, size - n, " --tensor %d", o->layout.tensor);
     if (o->recompute != asked->recompute && n < size)
@@ -449,6 +479,9 @@ void tutti__outlook_flags(const tutti__outlook *o, const tutti__outlook *asked, 
                               o->recompute ? "true" : "false");
     if (o->batch_size != asked->batch_size && n < size)
         n += (size_t)snprintf(text + n, size - n, " --batch-size %lld", (long long)o->batch_size);
-    if (o->grad_accumulation != asked->grad_accumulation && n < size)
+    /* which a pipeline would choose by itself */
+    if ((o->grad_accumulation != asked->grad_accumulation ||
+         o->layout.pipeline != asked->layout.pipeline) &&
+        n < size)
         snprintf(text + n, size - n, " --grad-accumulation %lld", (long long)o->grad_accumulation);
 }

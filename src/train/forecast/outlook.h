@@ -43,9 +43,9 @@ tutti_status tutti__outlook_find(tutti__outlook *o, const tutti__train_config *c
 tutti_status tutti__outlook_bubble(tutti__outlook *o, const tutti__train_config *config,
                                    const tutti__wire *wire);
 
-/* Those that fit ask->limit, cheapest first, ZeRO's stages, recomputation, tensor parallel within a host, and more batches
+/* Those that fit ask->limit, cheapest first, of ZeRO's stages, recomputation, pipelines, tensor parallel within a host, and more batches
  * per step that are as much smaller. */
-enum { TUTTI__OUTLOOKS = 64 };
+enum { TUTTI__OUTLOOKS = 160 };
 tutti_status tutti__outlook_fitting(tutti__outlook fitting[TUTTI__OUTLOOKS], size_t *n_p,
                                     const tutti__train_config *config, const tutti__parts *parts,
                                     const tutti__outlook_ask *ask, const tutti__outlook *asked);

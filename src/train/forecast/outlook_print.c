@@ -37,6 +37,9 @@ static void print_memory(FILE *out, const tutti__outlook *o)
     if (f->peak_off != f->peak && o->layout.ranks > 1)
         fprintf(out, "  %-22s %11.1f   which write less of a checkpoint, or more\n",
                 "peak of other ranks", (double)f->peak_off / MIB);
+    if (f->peak_regroup > 0)
+        fprintf(out, "  %-22s %11.1f   when ranks join or leave: all of the optimizer's state\n",
+                "peak of a new group", (double)f->peak_regroup / MIB);
 }
 
 static void print_link(FILE *out, const char *name, const tutti__link_speed *l)
@@ -143,18 +146,19 @@ json_t *tutti__outlook_json(const tutti__outlook *o, const tutti__train_config *
     for (size_t i = 0; i < TUTTI__COUNT_OF(parts_of); i++)
         json_object_set_new(memory, parts_of[i].label, json_integer((json_int_t)part(&o->f, i)));
     return json_pack(
-        "{s:s,s:I,s:i,s:i,s:i,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:o,s:s,s:o,s:o,s:o,s:o,s:f,s:f,"
+        "{s:s,s:I,s:i,s:i,s:i,s:i,s:i,s:i,s:b,s:I,s:I,s:o,s:I,s:I,s:I,s:o,s:s,s:o,s:o,s:o,s:o,s:f,"
+        "s:f,"
         "s:s,s:f,s:f,s:f,s:f}",
         "model", config->model, "parameters", (json_int_t)o->f.elements, "ranks", o->layout.ranks,
         "ranks_per_host", o->layout.local_ranks, "zero", o->layout.zero, "zero_ranks",
         o->layout.zero_ranks, "tensor", o->layout.tensor, "pipeline", o->layout.pipeline,
         "recompute", o->recompute, "batch_size", (json_int_t)o->batch_size, "grad_accumulation",
         (json_int_t)o->grad_accumulation, "memory", memory, "planned_memory", (json_int_t)o->f.peak,
-        "planned_memory_of_others", (json_int_t)o->f.peak_off, "planned_memory_of_stages",
-        stages_json(o), "peak_when", o->f.peak_when, "wire",
-        calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks), "wire_of_shares",
-        calls_json(&o->f.shard_calls, tutti__layout_of_shares(&o->layout).ranks), "wire_of_tensor",
-        calls_json(&o->f.tensor_calls, o->layout.tensor), "wire_of_pipeline",
+        "planned_memory_of_others", (json_int_t)o->f.peak_off, "planned_memory_of_a_new_group",
+        (json_int_t)o->f.peak_regroup, "planned_memory_of_stages", stages_json(o), "peak_when",
+        o->f.peak_when, "wire", calls_json(&o->f.calls, tutti__layout_of_data(&o->layout).ranks),
+        "wire_of_shares", calls_json(&o->f.shard_calls, tutti__layout_of_shares(&o->layout).ranks),
+        "wire_of_tensor", calls_json(&o->f.tensor_calls, o->layout.tensor), "wire_of_pipeline",
         calls_json(&o->f.pipeline_calls, 2), "flops", o->f.flops, "compute_ms", 1e3 * o->compute_s,
         "compute_from", o->compute_from, "wire_ms", 1e3 * o->wire_s, "exposed_ms",
         1e3 * o->exposed_s, "bubble_ms", 1e3 * o->bubble_s, "step_ms", 1e3 * o->step_s);

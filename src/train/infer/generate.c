@@ -34,6 +34,7 @@ typedef struct writer {
     tutti__generation generation;
     tutti_group *group; /* of the ranks that divide the model; NULL: it is not divided */
     tutti_peers peers;
+    tutti_ddp *ddp;      /* of shares of the weights (zero 3); NULL: none */
     size_t vocab, limit; /* tokens that the model knows; those of the tokenizer */
     int64_t context,
         positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
@@ -122,6 +123,8 @@ static tutti_status load_weights(writer *w, const char *path)
     tutti_module *m = tutti_model_module(w->model);
     char text[2048];
 
+    if (w->job->zero)
+        TUTTI_TRY(tutti_ddp_new(&w->ddp, m, w->group, &(tutti_ddp_opts){.zero = 3}));
     if (w->group)
         TUTTI_TRY(
             tutti__module_load_pieces(m, w->group, path, &load, *lora != '\0', text, sizeof text));
@@ -136,7 +139,8 @@ static tutti_status make_model(writer *w)
     const bool own = tutti__model_find(w->parts.model->name) != w->parts.model;
     tutti_llama_opts llama;
     tutti_model_opts opts = tutti__config_model_opts(c, w->parts.model, &llama);
-    const tutti_ctx_opts ctx_opts = {.threads = (int)c->threads};
+    const tutti_ctx_opts ctx_opts = {.threads = (int)c->threads,
+                                     .defers_parameters = w->job->zero > 0};
     tutti_device device;
 
     opts.channels = w->context;
@@ -144,7 +148,7 @@ static tutti_status make_model(writer *w)
     opts.classes = (int64_t)w->vocab;
     opts.dropout = 0;
     opts.context = (int)(w->positions ? w->positions : w->context);
-    opts.parallel = w->group ? &w->peers : NULL;
+    opts.parallel = w->job->tensor > 1 ? &w->peers : NULL;
     TUTTI_TRY(tutti_device_parse(&device, c->device, 0));
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
@@ -417,7 +421,7 @@ static tutti_status generate_alone(writer *w, char path[4096], int64_t **tokens_
 
 static tutti_status check_group(const writer *w)
 {
-    return tutti_group_size(w->group) == w->job->tensor
+    return w->job->zero || tutti_group_size(w->group) == w->job->tensor
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,
                              "--tensor %lld on %d ranks: all of them divide the model, so expected "
@@ -433,8 +437,10 @@ static tutti_status check_device(const writer *w)
     TUTTI_TRY(tutti_device_parse(&device, w->config.device, 0));
     return device.kind == TUTTI_CPU
                ? TUTTI_OK
-               : tutti__fail(TUTTI_ERR_UNSUPPORTED, "tensor: layers can be divided among ranks on "
-                                                    "the CPU only; use --device cpu");
+               : tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                             "%s: a model can be divided among ranks on the CPU only; use --device "
+                             "cpu",
+                             w->job->zero ? "zero" : "tensor");
 }
 
 static tutti_status generate_together(writer *w, char path[4096], int64_t **tokens_p, size_t *n_p)
@@ -471,13 +477,15 @@ tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
     w->out = out;
     w->terminal = isatty(fileno(out));
     tutti__report_as("tutti generate");
-    status = (job->tensor > 1 ? generate_together : generate_alone)(w, path, &tokens, &n);
+    status = (tutti__generate_is_divided(job) ? generate_together : generate_alone)(w, path,
+                                                                                    &tokens, &n);
     tutti__report_as(NULL);
     free(tokens);
     tutti__generation_close(&w->generation);
     tutti_tokenizer_free(w->tokenizer);
     json_decref(w->ends);
     free(w->text.p);
+    tutti_ddp_free(w->ddp);
     tutti_model_free(w->model);
     tutti_ctx_free(w->cx);
     tutti_group_free(w->group);

@@ -70,6 +70,27 @@ static tutti_status load_weights(inference *in)
     return *lora ? tutti_lora_load(in->session.module, lora) : TUTTI_OK;
 }
 
+/* Each rank reads its stages from the file that rank 0 names. */
+static tutti_status load_stages(inference *in)
+{
+    tutti__session *s = &in->session;
+    const char *lora = in->config->lora_init, *found = "";
+    char average[4096], path[4096] = "";
+    tutti_status status;
+
+    TUTTI_TRY(tutti__session_agree_pipeline(s));
+    TUTTI_TRY(tutti__fail_together(s->group,
+                                   s->rank == 0 ? find_weights(in, average, &found) : TUTTI_OK));
+    snprintf(path, sizeof path, "%s", found);
+    TUTTI_TRY(tutti_broadcast(s->group, TUTTI_BUF(path, sizeof path, TUTTI_U8), 0, NULL));
+    status = tutti_module_load_with(s->module, path, &load_opts, in->weights, sizeof in->weights);
+    if (status == TUTTI_OK && *lora)
+        status = tutti_lora_load(s->module, lora);
+    snprintf(in->weights + strlen(in->weights), sizeof in->weights - strlen(in->weights),
+             "; those of rank 0's stages");
+    return tutti__fail_together(s->group, status);
+}
+
 /* Rank 0 reads tensor by tensor, and sends each rank what it has of it. */
 static tutti_status load_parts(inference *in)
 {
@@ -77,6 +98,8 @@ static tutti_status load_parts(inference *in)
     const char *path = "";
     char average[4096];
 
+    if (s->pipeline)
+        return load_stages(in);
     if (in->config->zero == 3)
         TUTTI_TRY(tutti__session_open_ddp(s));
     TUTTI_TRY(
@@ -294,6 +317,10 @@ static tutti_status check_layout(const inference *in)
 {
     const long long zero = in->config->zero;
 
+    if (in->config->pipeline > 1 && in->job->rows)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "pipeline: predictions are made on the ranks of its last stage; use "
+                           "tensor or zero=3 for a model that is larger than a rank");
     return zero == 0 || zero == 3
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,

@@ -17,7 +17,7 @@ static const char *const KEYS[] = {
     "--image-size",     "--data",       "--data-dir",    "--batch-size",     "--workers",
     "--prefetch",       "--threads",    "--device",      "--backend",        "--timeout-s",
     "--target",         "--features",   "--standardize", "--no-standardize", "--test-fraction",
-    "--tensor",         "--zero"};
+    "--tensor",         "--zero",       "--pipeline"};
 
 enum { EVAL = 1, PREDICT = 2, PROGRAM = 4 }; /* PROGRAM: of a program alone */
 

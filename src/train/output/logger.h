@@ -6,6 +6,7 @@
 
 #include "train/config/config.h"
 #include "train/machine/system.h"
+#include "train/output/loggers/histogram.h"
 #include <tutti/nn.h>
 
 /* The run that is logged. */
@@ -31,8 +32,9 @@ typedef struct tutti__logger {
     tutti_status (*eval)(void *self, tutti__metric_table table, const tutti__eval_metrics *m);
     /* A language model's text; NULL: nothing. */
     tutti_status (*sample)(void *self, const tutti__sample_metrics *m);
-    /* After each update, as tutti__logs_tensors; NULL: nothing. */
-    tutti_status (*tensors)(void *self, tutti_module *m, uint64_t step, bool whole);
+    /* Of a parameter, "parameters/fc1.weight", or its mean gradient; NULL: nothing. */
+    tutti_status (*histogram)(void *self, uint64_t step, const char *tag,
+                              const tutti__histogram *histogram);
     /* summary NULL: the run goes on, logged by another rank. */
     tutti_status (*end)(void *self, const tutti__summary *summary);
     void (*close)(void *self);

@@ -177,10 +177,11 @@ void tutti__logs_sample(tutti__logs *logs, const tutti__sample_metrics *m)
             ;
 }
 
-void tutti__logs_tensors(tutti__logs *logs, tutti_module *m, uint64_t step, bool whole)
+void tutti__logs_histogram(tutti__logs *logs, uint64_t step, const char *tag,
+                           const tutti__histogram *histogram)
 {
     if (logs->open)
-        EACH (logs->open, tensors, m, step, whole)
+        EACH (logs->open, histogram, step, tag, histogram)
             ;
 }
 

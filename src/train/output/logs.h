@@ -9,6 +9,7 @@
 #include "train/machine/gpus.h"
 #include "train/metrics/metrics.h"
 #include "train/folder/run_folder.h"
+#include "train/output/loggers/histogram.h"
 
 typedef struct tutti__logs_open tutti__logs_open; /* all but metrics.jsonl */
 
@@ -26,9 +27,9 @@ void tutti__logs_step(tutti__logs *logs, const tutti__step_metrics *m);
 void tutti__logs_eval(tutti__logs *logs, const tutti__eval_metrics *m);
 /* A language model's text, after its evaluation. */
 void tutti__logs_sample(tutti__logs *logs, const tutti__sample_metrics *m);
-/* After each update, while its gradients are valid: histograms, if they are due. whole: all gradients are means over all ranks
- * (with ZeRO only this rank's share is). */
-void tutti__logs_tensors(tutti__logs *logs, tutti_module *m, uint64_t step, bool whole);
+/* Of a parameter or its gradient, with the name `tag`. */
+void tutti__logs_histogram(tutti__logs *logs, uint64_t step, const char *tag,
+                           const tutti__histogram *histogram);
 /* The run's end, also a failed one's; frees what the logs hold. */
 void tutti__logs_end(tutti__logs *logs, const tutti__summary *summary);
 /* Another rank writes the logs from now on. own: not yet, so pending data is written now. */

@@ -58,8 +58,7 @@ tutti_status tutti__run_end_step(tutti__train_run *run, uint64_t begin_ns)
         p->agree_due = true;
         TUTTI_TRY(tutti__session_hook(s, tutti__session_hooks(s)->on_update));
     }
-    tutti__logs_tensors(&run->logs, s->module, p->at.step,
-                        !s->zero || (s->shards > 0 && s->config->zero == 1));
+    TUTTI_TRY(tutti__run_histograms(run));
     if (p->line_due != p->at.step)
         tutti__run_show(run, false);
     return tutti__run_trace_after(run, begin_ns);

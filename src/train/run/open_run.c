@@ -96,23 +96,23 @@ static const char *digest_text(const tutti_tokenizer *t, char text[64])
     return text;
 }
 
-/* Vocabularies of one size do not show that their tokens mean other things. used: the data's; NULL: bytes or characters. */
+/* Vocabularies of one size do not show that their tokens mean other things. used: the data's. */
 static void compare_tokenizers(const tutti__train_config *c, const tutti_tokenizer *own,
                                const tutti_tokenizer *used, int plain)
 {
     char digests[2][64] = {"", ""};
 
-    if (used && strcmp(own->digest, used->digest) == 0)
+    if (tutti__tokenizer_has_tokens_of(own, used))
         return;
     tutti_log(
         TUTTI_LOG_WARN, "train",
         "the tokens of data=%s are those of %s%s, and the weights of %s have %s%s beside them: "
         "the tokens mean something else to the model; for its own, leave tokenizer out",
         c->data,
-        used          ? used->path
-        : plain == 65 ? "Shakespeare's characters"
-                      : "bytes",
-        used ? digest_text(used, digests[0]) : "", c->init, own->path,
+        plain == 65 ? "Shakespeare's characters"
+        : plain     ? "bytes"
+                    : used->path,
+        plain ? "" : digest_text(used, digests[0]), c->init, own->path,
         digest_text(own, digests[1]));
 }
 
@@ -140,8 +140,11 @@ static void warn_of_tokens(const tutti__train_run *run)
         return;
     own =
         place.hf[0] || place.run[0] ? open_quietly(place.hf[0] ? place.hf : place.run, true) : NULL;
-    used = own && path && !plain ? open_quietly(path, false) : NULL;
-    if (own && (plain || used))
+    used = !own          ? NULL
+           : plain == 65 ? open_quietly("shakespeare", false)
+           : plain       ? open_quietly("bytes", false)
+                         : open_quietly(path, false);
+    if (used)
         compare_tokenizers(c, own, used, plain);
     else if (plain && c->vocab > plain && place.hf[0])
         tutti_log(TUTTI_LOG_WARN, "train",

@@ -146,6 +146,8 @@ void tutti__run_show(tutti__train_run *run, bool logged);
 
 /* ---- The others ---- */
 
+/* histograms.c: after an update, while its gradients are valid, if histograms are due. Collective, if ranks have different parts. */
+tutti_status tutti__run_histograms(tutti__train_run *run);
 /* open_ranks.c: the open of tutti__rank_run. */
 tutti_status tutti__ranks_open(tutti__train_run *run);
 /* plan_memory.c: with data open, on rank 0, before anything large is allocated: what this rank will need. MEMORY, with the layout that

@@ -8,6 +8,7 @@
 #include "checkpoint/optim_load.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
+#include "checkpoint/verify_together.h"
 #include "checkpoint/weights_parts.h"
 #include "comm/comm.h"
 #include "data/dataset.h"
@@ -106,19 +107,23 @@ int tutti__resume_shares_then(const tutti__resume *r)
                         : tutti__resume_ranks_then(r);
 }
 
-/* Of a divided model no rank reads more than its part, when there is a layout; until then it is only checked. */
-static tutti_status check_divided(const tutti__resume *r, const char *folder)
+static const char *digest_of(const tutti__resume *r)
 {
-    const tutti_module *m = r->session->module;
-    const bool average =
-        r->session->config->ema > 0 && json_is_object(json_object_get(r->state, "ema"));
+    const char *digest = json_string_value(json_object_get(r->state, "digest"));
 
-    TUTTI_TRY(tutti__divided_check(m, folder, "model",
-                                   json_string_value(json_object_get(r->state, "model_digest"))));
-    return average
-               ? tutti__divided_check(m, folder, "ema",
-                                      json_string_value(json_object_get(r->state, "ema_digest")))
-               : TUTTI_OK;
+    return digest ? digest : "";
+}
+
+/* Of what is divided no rank reads more than its part, when there is a layout; until then it is only verified, with the others. */
+static tutti_status verify_divided(const tutti__resume *r, const char *folder)
+{
+    tutti__verify_wish wish = {.model = tutti__session_divides_model(r->session), .optim = true};
+
+    wish.average = wish.model && r->session->config->ema > 0 &&
+                   json_is_object(json_object_get(r->state, "ema"));
+    snprintf(wish.folder, sizeof wish.folder, "%s", folder);
+    snprintf(wish.digest, sizeof wish.digest, "%s", digest_of(r));
+    return tutti__verify_ask(r->session->group, r->session->module, &wish);
 }
 
 static tutti_status read_files(tutti__resume *r, const char *folder)
@@ -127,16 +132,17 @@ static tutti_status read_files(tutti__resume *r, const char *folder)
     tutti__snapshot model = {.n = 0};
     tutti_status status;
 
-    TUTTI_TRY(tutti__parts_check_step(folder, "model", r->state));
-    TUTTI_TRY(tutti__parts_check_step(folder, "optimizer", r->state));
+    TUTTI_TRY(tutti__state_check_files(folder, "model", r->state));
+    TUTTI_TRY(tutti__state_check_files(folder, "optimizer", r->state));
     if (r->session->config->ema > 0)
-        TUTTI_TRY(tutti__parts_check_step(folder, "ema", r->state));
-    status = divided ? check_divided(r, folder)
+        TUTTI_TRY(tutti__state_check_files(folder, "ema", r->state));
+    status = divided ? TUTTI_OK
                      : tutti__checkpoint_read_model(&model, r->session->module, folder, r->state);
-
+    if (status == TUTTI_OK && tutti__session_is_divided(r->session))
+        status = verify_divided(r, folder);
     if (status == TUTTI_OK)
         status = tutti__session_is_divided(r->session)
-                     ? tutti__optim_file_check(&r->optim, r->session->module, folder)
+                     ? tutti__optim_file_names(&r->optim, folder)
                      : tutti__optim_block_read(&r->optim, r->session->module, folder);
     if (status == TUTTI_OK && !divided && r->session->config->ema > 0)
         status = tutti__checkpoint_read_ema(&r->ema, r->session->module, folder, r->state,
@@ -286,7 +292,8 @@ static tutti_status read_first_whole(tutti__resume *r, const char *dir, const ui
         status = tutti__checkpoint_path(dir, steps[i], folder);
         if (status == TUTTI_OK)
             status = read_checkpoint(r, dir, folder);
-        if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_MEMORY)
+        if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_MEMORY ||
+            (status != TUTTI_OK && tutti_status_scope(status) == TUTTI_SCOPE_GROUP))
             break;
         if (status != TUTTI_OK)
             tutti__print_line(stderr, "%s: checkpoint %s is skipped: %s", r->session->parts->title,
@@ -478,13 +485,6 @@ static tutti_status apply_scaler(tutti__resume *r)
         return tutti__fail(TUTTI_ERR_FORMAT, "the checkpoint's state.json: %s", tutti_last_error());
     r->position->skipped_steps = natural(o, "skipped_steps");
     return TUTTI_OK;
-}
-
-static const char *digest_of(const tutti__resume *r)
-{
-    const char *digest = json_string_value(json_object_get(r->state, "digest"));
-
-    return digest ? digest : "";
 }
 
 static tutti_status check_optimizer(const tutti__resume *r)

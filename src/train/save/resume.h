@@ -44,7 +44,8 @@ typedef struct tutti__resume {
  * opened. */
 tutti_status tutti__resume_find_folder(tutti__train_config *config);
 /* Chooses the checkpoint, if there is one to resume from, and reads it: sets the module's values, keeps the rest for apply. On
- * rank 0, when module and folder exist. ARG, naming the key, if the run differs from the checkpoint's. */
+ * rank 0, when module and folder exist. ARG, naming the key, if the run differs from the checkpoint's. Of a session that is divided
+ * the other ranks call tutti__verify_answer meanwhile. */
 tutti_status tutti__resume_choose(tutti__resume *r, const tutti__train_job *job);
 /* Sends it to the other ranks. Collective. */
 tutti_status tutti__resume_share(tutti__resume *r);

@@ -36,6 +36,15 @@ static tutti_status check(const tutti__session *s)
 
     if (s->size % (tensor * pipeline) == 0)
         return TUTTI_OK;
+    if (s->size == 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s %lld divides a model among ranks, and there is one; expected %lld "
+                           "ranks, or a multiple: -n %lld",
+                           tensor > 1 && pipeline > 1 ? "--tensor and --pipeline, together"
+                           : tensor > 1               ? "--tensor"
+                                                      : "--pipeline",
+                           (long long)(tensor * pipeline), (long long)(tensor * pipeline),
+                           (long long)(tensor * pipeline));
     if (s->size % pipeline != 0) {
         list_fitting(text, sizeof text, s->size, 1);
         return tutti__fail(TUTTI_ERR_ARG,

@@ -433,14 +433,42 @@ static tutti_status divide_tokens(tutti__session *s)
                        (long long)info.fields[0].shape.d[0], lower, (long long)(less + each));
 }
 
+static bool trains(const tutti_module *m)
+{
+    const tutti_tensor *t;
+    bool any = false;
+
+    for (size_t i = 0; !any && (t = tutti_module_parameter(m, i)) != NULL; i++)
+        any = t->parameter->requires_grad;
+    return any;
+}
+
+tutti_status tutti__session_check_frozen(const tutti__session *s)
+{
+    int64_t any = trains(s->module);
+
+    if (s->pipeline)
+        TUTTI_TRY(tutti_all_reduce(tutti_mesh_group(s->mesh, "pipeline"),
+                                   TUTTI_BUF(&any, 1, TUTTI_I64), TUTTI_MAX, NULL));
+    return any ? TUTTI_OK
+               : tutti__fail(
+                     TUTTI_ERR_ARG,
+                     "freeze=%s: that is every parameter of the model, and nothing would be "
+                     "trained; expected patterns that leave some",
+                     s->config->freeze);
+}
+
 tutti_status tutti__session_open_alone(tutti__session *s)
 {
     TUTTI_TRY(tutti__session_open_data(s));
     TUTTI_TRY(divide_tokens(s));
     TUTTI_TRY(tutti__session_open_model(s));
     TUTTI_TRY(tutti__loss_weights_find(&s->loss_weights, &s->task, s->config, s->data.train));
-    if (s->config->freeze[0])
+    if (s->config->freeze[0]) {
         TUTTI_TRY(tutti_module_freeze(s->module, s->config->freeze));
+        if (!s->pipeline)
+            TUTTI_TRY(tutti__session_check_frozen(s));
+    }
     /* of a part of a model the products are not known */
     tutti__text_figures_set(&s->text, &s->task, s->module,
                             strcmp(s->config->amp, "off") == 0 && !s->pipeline &&
@@ -467,16 +495,6 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                             .zero_ranks = (int)c->zero_ranks,
                             .offload_parameters = strcmp(c->offload, "parameters") == 0,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
-}
-
-static bool trains(const tutti_module *m)
-{
-    const tutti_tensor *t;
-    bool any = false;
-
-    for (size_t i = 0; !any && (t = tutti_module_parameter(m, i)) != NULL; i++)
-        any = t->parameter->requires_grad;
-    return any;
 }
 
 tutti_status tutti__session_open_ddp(tutti__session *s)

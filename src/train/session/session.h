@@ -132,6 +132,8 @@ static inline bool tutti__session_is_planned(const tutti__session *s)
 tutti_status tutti__session_open_group(tutti__session *s);
 /* open_pipeline.c: the kind of schedule; this rank's stages, locally; then collectively. */
 tutti_pipeline_kind tutti__pipeline_kind_of(const tutti__train_config *config);
+/* ARG if `freeze` leaves nothing to train. With a pipeline: collective over its stages, after tutti__session_open_alone. */
+tutti_status tutti__session_check_frozen(const tutti__session *s);
 tutti_status tutti__session_open_pipeline(tutti__session *s, const tutti_model_opts *model_opts);
 tutti_status tutti__session_agree_pipeline(tutti__session *s);
 /* Elements of all parameters of the model; on all ranks. */

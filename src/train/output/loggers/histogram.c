@@ -45,13 +45,21 @@ static void count(tutti__histogram *h, float value)
     h->n++;
 }
 
-void tutti__histogram_make(tutti__histogram *h, const float *values, size_t n)
+void tutti__histogram_begin(tutti__histogram *h)
 {
     memset(h, 0, offsetof(tutti__histogram, limits));
     h->min = INFINITY;
     h->max = -INFINITY;
+}
+
+void tutti__histogram_add(tutti__histogram *h, const float *values, size_t n)
+{
     for (size_t i = 0; i < n; i++)
         count(h, values[i]);
+}
+
+void tutti__histogram_end(tutti__histogram *h)
+{
     if (h->n == 0)
         h->min = h->max = 0;
     for (size_t i = 0; i < TUTTI__HISTOGRAM_BINS; i++) {

@@ -23,8 +23,10 @@ typedef struct tutti__histogram {
     double buckets[2 * TUTTI__HISTOGRAM_BINS]; /* count in each */
 } tutti__histogram;
 
-/* Counts n numbers (fewer than 2^32). The buckets are those that are not empty, each preceded by an empty one if its left
+/* Between begin and end numbers are counted, fewer than 2^31 (counts of several may be added up meanwhile). The buckets are those that are not empty, each preceded by an empty one if its left
  * neighbour is empty, so that its left edge is known too. */
-void tutti__histogram_make(tutti__histogram *histogram, const float *values, size_t n);
+void tutti__histogram_begin(tutti__histogram *histogram);
+void tutti__histogram_add(tutti__histogram *histogram, const float *values, size_t n);
+void tutti__histogram_end(tutti__histogram *histogram);
 
 #endif

@@ -1,5 +1,4 @@
 /* tensorboard.c -- the key `tensorboard`: curves, histograms and the configuration.   SPDX-License-Identifier: MIT */
-#include "nn/nn.h"
 #include "train/output/loggers/event_file.h"
 #include "train/output/logger.h"
 
@@ -10,9 +9,6 @@
 
 typedef struct tensorboard {
     tutti__event_file file;
-    uint64_t every;              /* steps between histograms; 0: none */
-    tutti__histogram *histogram; /* NULL: none */
-    float *flat;                 /* parameters, then gradients */
 } tensorboard;
 
 static bool is_on(const tutti__train_config *config)
@@ -42,9 +38,6 @@ static tutti_status open_file(void *self, const tutti__logged_run *run)
     char path[4096];
 
     t->file.records.fd = -1;
-    t->every = (uint64_t)run->config->histograms;
-    if (t->every > 0 && !(t->histogram = tutti__alloc(sizeof *t->histogram)))
-        return TUTTI_ERR_MEMORY;
     folder_of(run->folder, path);
     TUTTI_TRY(tutti__event_file_open(&t->file, path));
     if (run->step > 0)
@@ -114,56 +107,10 @@ static tutti_status write_sample(void *self, const tutti__sample_metrics *m)
     return status;
 }
 
-/* ---- Histograms ---- */
-
-static tutti_status write_histogram(tensorboard *t, uint64_t step, const char *kind,
-                                    const char *name, const float *values, size_t n)
+static tutti_status write_histogram(void *self, uint64_t step, const char *tag,
+                                    const tutti__histogram *histogram)
 {
-    char tag[512];
-
-    snprintf(tag, sizeof tag, "%s/%s", kind, name);
-    tutti__histogram_make(t->histogram, values, n);
-    return tutti__event_file_histogram(&t->file, step, tag, t->histogram);
-}
-
-/* Flat parameters and gradients, in host memory. */
-static tutti_status read_flat(tensorboard *t, tutti_module *m, tutti_flat *flat_p)
-{
-    const size_t bytes = tutti_module_flat_size(m) * sizeof(float);
-    tutti_stream *stream = m->cx->stream;
-    tutti_flat flat;
-
-    TUTTI_TRY(tutti_module_flat(m, &flat));
-    if (!t->flat)
-        t->flat = tutti__alloc(2 * bytes);
-    if (!t->flat)
-        return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(tutti__copy_out(stream, t->flat, flat.parameters, bytes));
-    TUTTI_TRY(tutti__copy_out(stream, t->flat + flat.n, flat.gradients, bytes));
-    flat.parameters = t->flat;
-    flat.gradients = t->flat + flat.n;
-    *flat_p = flat;
-    return tutti_stream_wait(stream);
-}
-
-static tutti_status write_tensors(void *self, tutti_module *m, uint64_t step, bool whole)
-{
-    tensorboard *t = self;
-    tutti_flat flat;
-
-    if (!t->histogram || step % t->every != 0)
-        return TUTTI_OK;
-    TUTTI_TRY(read_flat(t, m, &flat));
-    for (size_t i = 0; i < tutti_module_n_parameters(m); i++) {
-        const tutti_tensor *p = tutti_module_parameter(m, i);
-        const size_t n = (size_t)tutti_shape_count(tutti_tensor_shape(p)), at = flat.offsets[i];
-        const char *name = tutti_tensor_name(p);
-
-        TUTTI_TRY(write_histogram(t, step, "parameters", name, flat.parameters + at, n));
-        if (whole && tutti__has_gradient(p->parameter))
-            TUTTI_TRY(write_histogram(t, step, "gradients", name, flat.gradients + at, n));
-    }
-    return TUTTI_OK;
+    return tutti__event_file_histogram(&((tensorboard *)self)->file, step, tag, histogram);
 }
 
 /* ---- End ---- */
@@ -182,10 +129,8 @@ static void close_file(void *self)
     tensorboard *t = self;
 
     tutti__event_file_close(&t->file);
-    free(t->histogram);
-    free(t->flat);
 }
 
 const tutti__logger tutti__tensorboard = {
-    "tensorboard", sizeof(tensorboard), is_on,         forget,    open_file, write_step,
-    write_eval,    write_sample,        write_tensors, write_end, close_file};
+    "tensorboard", sizeof(tensorboard), is_on,           forget,    open_file, write_step,
+    write_eval,    write_sample,        write_histogram, write_end, close_file};
