@@ -2,7 +2,7 @@
 # simulated.sh -- all_reduce between hosts with shaped links, beside what `tutti simulate` says of the links that were measured there.
 # SPDX-License-Identifier: MIT
 # Usage, as root: [RANKS="2 4 8"] [SIZES=4K,1M] [RATE=100] [DELAY_US=2000] [ITERATIONS=5] [ALGORITHMS=REGEX] bench/simulated.sh
-# Each rank is in a network namespace of its own; all links (bench/wire.c) have that rate in both directions, and that delay from end
+# Each rank is in a network namespace of its own; all links (bench/peer/wire.c) have that rate in both directions, and that delay from end
 # to end. Where cores are fewer than ranks it is a comparison of links only if these are slow.
 export TUTTI=${TUTTI:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/tutti}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +12,7 @@ for n in $ranks; do most=$n; done
 hosts_enter
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-gcc -O2 -D_GNU_SOURCE -o "$work/wire" "$here/wire.c" || exit 1
+gcc -O2 -o "$work/wire" "$here/peer/wire.c" || exit 1
 for ((i = 0; i < most; i++)); do
     unshare --net sleep infinity &
     host_pids+=($!)

@@ -5,6 +5,7 @@
  *
  * A packet leaves when those before it have left, is under way for the delay, and comes in when those before it have come in. Ends with
  * its standard input. Needs root and /dev/net/tun; that a kernel has no netem does not matter. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
