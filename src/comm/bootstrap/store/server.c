@@ -60,7 +60,7 @@ struct tutti__server {
     tutti__dictionary dictionary;
     connection *connections, *closing;
     listed *waiting[HASH], *ranks[HASH];
-    double next_ms; /* no waiting get is overdue before */
+    double next_ms;       /* no waiting get is overdue before */
     _Atomic int n_others; /* connections of other processes */
 };
 
