@@ -167,6 +167,20 @@ static tutti_status act(simulation *s, int rank, const tutti__coll_action *a)
     return tutti__sim_data_local(s->data, rank, a);
 }
 
+/* Messages begin before the local actions, as in algorithm/tcp_rounds.c. */
+static tutti_status act_all(simulation *s, int rank)
+{
+    for (int local = 0; local < 2; local++)
+        for (size_t i = 0; i < s->actions.n; i++) {
+            const tutti__coll_action *a = &s->actions.actions[i];
+            const bool message = a->kind == TUTTI__COLL_SEND || a->kind == TUTTI__COLL_RECV;
+
+            if (message != (local == 1))
+                TUTTI_TRY(act(s, rank, a));
+        }
+    return TUTTI_OK;
+}
+
 /* A round without anything that takes time is over at once. */
 static tutti_status go_on(simulation *s, int rank)
 {
@@ -195,8 +209,7 @@ static tutti_status begin(simulation *s, int rank)
         if (s->actions.n > s->actions.capacity)
             return tutti__fail(TUTTI_ERR_INTERNAL, "%s, rank %d, round %zu: too many actions",
                                s->ask->algorithm->name, rank, me->round);
-        for (size_t i = 0; i < s->actions.n; i++)
-            TUTTI_TRY(act(s, rank, &s->actions.actions[i]));
+        TUTTI_TRY(act_all(s, rank));
         me->round++;
     } while (s->actions.n == 0);
     return go_on(s, rank);
