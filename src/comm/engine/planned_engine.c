@@ -87,8 +87,7 @@ static void close_engine(tutti__engine *engine)
     free(engine);
 }
 
-static const tutti__engine_ops PLANNED = {
-    .name = "planned", .run = run, .release = release, .close = close_engine};
+static const tutti__engine_ops PLANNED = {.run = run, .release = release, .close = close_engine};
 
 tutti_status tutti__engine_planned(tutti__engine **engine_p, tutti__comm *comm)
 {
@@ -97,7 +96,7 @@ tutti_status tutti__engine_planned(tutti__engine **engine_p, tutti__comm *comm)
     *engine_p = engine ? &engine->base : NULL;
     if (!engine)
         return TUTTI_ERR_MEMORY;
-    engine->base = (tutti__engine){&PLANNED, comm};
+    engine->base = (tutti__engine){&PLANNED, comm, "planned"};
     return TUTTI_OK;
 }
 

@@ -1,6 +1,6 @@
 /* channel.h -- one connection, and its part of the rows of messages.   SPDX-License-Identifier: MIT
  *
- * Private to transport/tcp. */
+ * For wires. */
 #ifndef TUTTI_COMM_TRANSPORT_CHANNEL_H
 #define TUTTI_COMM_TRANSPORT_CHANNEL_H
 
@@ -31,14 +31,24 @@ typedef struct tutti__channel {
     tutti__signature said, heard; /* of an uneven operation each counts what goes to its receiver */
 } tutti__channel;
 
-/* ---- connections.c ---- */
-/* The connection: 0, and channel->fd, -1 if the peer has yet to connect; or an errno, as tutti__control_connect_data. */
-int tutti__tcp_connect(tutti__tcp *tcp, tutti__channel *channel);
+/* What it has yet to move: POLLOUT, POLLIN, both, or 0: everything in the row has moved. */
+short tutti__channel_events(const tutti__channel *channel, const tutti__tcp_row *row);
 
-/* Move what the socket takes or has. 0 or an errno; EAGAIN: no more now. *moved becomes true if the channel made progress. */
+/* ---- tcp_progress.c ---- */
+/* Nothing has moved for a while: all peers of the schedule are to know that this rank is here, and the wire looks at others. */
+tutti_status tutti__tcp_look_around(tutti__tcp *tcp);
+/* Fails if another rank's call, which is not of a later sequence, is not ours. */
+tutti_status tutti__tcp_check_other(tutti__tcp *tcp, int rank, const tutti__signature *theirs);
+/* When the operation gives up. */
+double tutti__tcp_deadline(const tutti__tcp *tcp);
+/* The group fails: the peer's connection has ended; this rank has waited too long. */
+tutti_status tutti__tcp_fail_lost(tutti__tcp *tcp, int rank);
+tutti_status tutti__tcp_fail_late(tutti__tcp *tcp);
+
+/* ---- sockets ---- */
+extern const tutti__wire_ops tutti__sockets;
+/* Move what the socket takes or has. 0 or an errno; EAGAIN: no more now. */
 int tutti__channel_push(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);
 int tutti__channel_pull(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);
-/* What it could move if the socket were ready: POLLOUT, POLLIN, both, or 0: everything in the row has moved. */
-short tutti__channel_events(const tutti__channel *channel, const tutti__tcp_row *row);
 
 #endif
