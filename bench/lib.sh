@@ -24,8 +24,8 @@ rows() { sed -n 's/.*"bytes": \([0-9]*\),.*"median_us": \([0-9.]*\),.*/\1 \2/p' 
 ours() { # OP RANKS SIZES FLAGS...: on this host. SIZES are separated by spaces, "" if there are none.
     "$TUTTI" bench "$1" -n "$2" ${3:+--sizes "${3// /,}"} "${@:4}" --json "$work/rows.json" >/dev/null && rows "$work/rows.json"
 }
-ours_mpi() { # openmpi|mpich OP RANKS SIZES FLAGS...: through backend mpi
-    timeout 120 "mpirun.$1" -n "$3" "$TUTTI" bench "$2" --backend mpi --sizes "${4// /,}" "${@:5}" --json "$work/rows.json" \
+ours_mpi() { # openmpi|mpich OP RANKS SIZES FLAGS...: through backend mpi, without shared memory
+    TUTTI_TRANSPORT=tcp timeout 120 "mpirun.$1" -n "$3" "$TUTTI" bench "$2" --backend mpi --sizes "${4// /,}" "${@:5}" --json "$work/rows.json" \
         >/dev/null && rows "$work/rows.json"
 }
 

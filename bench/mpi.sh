@@ -1,5 +1,6 @@
 #!/bin/bash
-# mpi.sh: all_reduce of F32 through backend mpi, compared with the same MPI called directly, in one run, for each MPI available.
+# mpi.sh: all_reduce of F32 by backend mpi, without shared memory, compared with the same MPI called directly, in one run, for each MPI
+# available.
 #
 #   bench/mpi.sh           microseconds, medians of rounds A B A B ...
 #   PEERS=../shared/bench ROUNDS=5 RANKS=2 SIZES="4 4096" bench/mpi.sh

@@ -28,7 +28,7 @@ typedef struct tutti_work tutti_work;
 
 typedef enum tutti_transport {
     TUTTI_TRANSPORT_AUTO, /* shared memory inside a host, TCP between hosts */
-    TUTTI_TRANSPORT_TCP   /* TCP everywhere, also inside a host */
+    TUTTI_TRANSPORT_TCP   /* TCP (backend mpi: MPI) also inside a host */
 } tutti_transport;
 
 /* The transport of collectives. */
@@ -36,7 +36,7 @@ typedef enum tutti_backend {
     /* TUTTI_BACKEND; else native if ranks can find each other, with NCCL between GPUs if each rank has its own GPU; else MPI */
     TUTTI_BACKEND_AUTO,
     TUTTI_BACKEND_NATIVE, /* Tutti's own; data on GPUs go through host memory */
-    TUTTI_BACKEND_MPI,    /* the site's MPI, for ranks that mpirun or srun started; docs/mpi.md */
+    TUTTI_BACKEND_MPI, /* between hosts the site's MPI, for ranks that mpirun or srun started; docs/mpi.md */
     TUTTI_BACKEND_NCCL /* native, with NCCL for data on GPUs; UNSUPPORTED if that is not possible; docs/nccl.md */
 } tutti_backend;
 
@@ -121,7 +121,7 @@ TUTTI_API const char *tutti_group_name(const tutti_group *group);
 /* The same number on all ranks of the group, and another one for every other group, so that ranks can find out whether they mean
  * the same one. 0 for NULL. */
 TUTTI_API uint64_t tutti_group_id(const tutti_group *group);
-/* "shared memory", "tcp", "shared memory + tcp", "mpi", "single". */
+/* "shared memory", "tcp", "shared memory + tcp", "mpi", "shared memory + mpi", "single". */
 TUTTI_API const char *tutti_group_transport_name(const tutti_group *group);
 /* The device of this rank: its local rank's GPU if there is one, else the CPU. */
 TUTTI_API tutti_device tutti_group_device(const tutti_group *group);
@@ -135,8 +135,8 @@ TUTTI_API void tutti_group_abort(tutti_group *group, const char *format, ...) TU
 TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUTTI_PRINTF(2, 3);
 
 /* Memory that peers can read directly, zeroed and 64-byte aligned (page-aligned, in fact). Collective: every rank
- * calls it with the same size in the same order. Collectives on it copy nothing (backend mpi: all_reduce, reduce and
- * broadcast in place). Release it in the same order on all ranks, or all at once by tutti_group_free. If one rank fails (ARG,
+ * calls it with the same size in the same order. Collectives on it copy nothing (backend mpi: except between
+ * hosts whose ranks share memory). Release it in the same order on all ranks, or all at once by tutti_group_free. If one rank fails (ARG,
  * MEMORY), all return its error, which names it; the group stays usable. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
@@ -230,8 +230,8 @@ typedef enum tutti_redop {
 /* A factor for a sum, a time limit of one call, and the same calls without buffers by value: tutti/call.h.
  * For all of these: work_p NULL: blocks until done. Otherwise *work_p must be freed by tutti_work_wait.
  * Errors: ARG (nothing was sent); MISMATCH if ranks make different calls (all ranks name both calls);
- * PEER, TIMEOUT, ABORTED. Sums are in rank order (several hosts: within each, then over them; more than 8 over TCP: in an
- * order of their number alone; MPI and NCCL: their own), so the bits do not depend on timing.
+ * PEER, TIMEOUT, ABORTED. Sums are in rank order (several hosts: within each, then over them; more than 8 over TCP or MPI: in
+ * an order of their number alone; NCCL: its own), so the bits do not depend on timing.
  * A buffer that only the root uses is {0} on other ranks. A piece may already be at its place in the larger buffer; otherwise
  * src and dst must not overlap. */
 

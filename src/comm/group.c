@@ -2,6 +2,7 @@
 #include "comm/group.h"
 
 #include "comm/control/control.h"
+#include "comm/transport/tcp/tcp.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,7 +144,7 @@ uint64_t tutti_group_id(const tutti_group *group)
 
 const char *tutti_group_transport_name(const tutti_group *group)
 {
-    return group ? group->engine->ops->name : "";
+    return group ? group->engine->name : "";
 }
 
 tutti_device tutti_group_device(const tutti_group *group)
@@ -254,6 +255,8 @@ void tutti_group_free(tutti_group *group)
     tutti__devices_free(group->devices);
     if (group->engine)
         group->engine->ops->close(group->engine);
+    if (group->mpi_is_free)
+        tutti__tcp_free(group->mpi);
     tutti__p2p_free(group->p2p);
     tutti_store_free(group->boot.store);
     tutti__flight_destroy(&group->flight);

@@ -49,6 +49,9 @@ struct tutti_group {
     tutti__p2p *p2p;
     tutti__devices *devices;
     tutti__engine *engine;
+    /* Of backend mpi: its messages, which are the engine's once there is one (mpi_is_free: not yet); NULL: all ranks share memory. */
+    struct tutti__tcp *mpi;
+    bool mpi_is_free;
     tutti__queue *queue;
     int n_splits;
     tutti__made *made;

@@ -289,7 +289,7 @@ tutti_status tutti__group_plan(tutti_group **group_p, int rank, int size, int lo
 
 bool tutti__group_is_planned(const tutti_group *group)
 {
-    return group && strcmp(group->engine->ops->name, "planned") == 0;
+    return group && strcmp(group->engine->name, "planned") == 0;
 }
 
 tutti__planned_calls *tutti__group_planned_calls(tutti_group *group)

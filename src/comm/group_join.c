@@ -141,17 +141,31 @@ static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, double deadl
     return status;
 }
 
+/* Before the engine, since it also carries the exchange by which ranks find each other. */
+static tutti_status open_mpi(tutti_group *group, const tutti__tcp *parent,
+                             const tutti__group_member *member, double deadline)
+{
+    tutti_status status = tutti__mpi_open(&group->mpi, &group->comm, parent, member->ranks,
+                                          (int)(member->id & INT16_MAX), deadline);
+
+    group->mpi_is_free = group->mpi != NULL;
+    return status;
+}
+
 static tutti_status open_engine(tutti_group *group, double deadline)
 {
     const tutti__transport_plan *p = &group->plan;
     const tutti__places places = {group->host_ids, group->switches};
-    tutti__tcp *tcp;
+    tutti__tcp *tcp = group->mpi;
 
-    if (group->boot.mpi) /* it was asked for first */
-        return TUTTI_OK;
-    if (p->shared)
+    group->mpi_is_free = false;
+    if (p->shared) {
+        tutti__tcp_free(tcp); /* the set-up needed it */
+        group->mpi = NULL;
         return open_shared_memory(group, deadline);
-    TUTTI_TRY(tutti__tcp_open(&tcp, &group->comm, group->control, p->n_connections - 1));
+    }
+    if (!group->boot.mpi)
+        TUTTI_TRY(tutti__tcp_open(&tcp, &group->comm, group->control, p->n_connections - 1));
     return p->hosts ? open_hosts(group, tcp, deadline)
                     : tutti__engine_tcp(&group->engine, &group->comm, tcp, &places);
 }
@@ -231,16 +245,15 @@ static tutti_status exchange_over_mpi(tutti_group *group, const tutti__peer_info
 
     if (status == TUTTI_OK) {
         randombytes_buf(keys, bytes);
-        status = tutti__mpi_exchange(group->engine, keys, keys + bytes, bytes, deadline);
+        status = tutti__mpi_exchange(group->mpi, keys, keys + bytes, bytes, deadline);
     }
     if (status == TUTTI_OK && !secret->set) {
         memcpy(secret->key, keys + bytes, bytes); /* rank 0's */
         secret->set = true;
     }
     free(keys);
-    return status == TUTTI_OK
-               ? tutti__mpi_exchange(group->engine, mine, infos, sizeof *mine, deadline)
-               : status;
+    return status == TUTTI_OK ? tutti__mpi_exchange(group->mpi, mine, infos, sizeof *mine, deadline)
+                              : status;
 }
 
 static tutti_status exchange_infos(search *s)
@@ -295,7 +308,7 @@ static tutti_status open_listeners(search *s)
     tutti_group *group = s->group;
     tutti__bootstrap *boot = &group->boot;
 
-    if (!boot->tcp && !boot->mpi && !tutti__bootstrap_in_process(boot))
+    if (!boot->tcp && !tutti__bootstrap_in_process(boot))
         (void)tutti__shm_probe(&group->comm, s->mine.no_sharing, sizeof s->mine.no_sharing);
     if (boot->store && boot->store->secret)
         boot->secret = *boot->store->secret;
@@ -495,9 +508,8 @@ static tutti_status find_members(tutti_group *group, const tutti__group_member *
 {
     TUTTI_TRY(note_members(group, member));
     TUTTI_TRY(open_control(group, NULL, member));
-    if (group->boot.mpi)
-        TUTTI_TRY(tutti__mpi_open(&group->engine, &group->comm, member->parent->engine,
-                                  member->ranks, (int)(member->id & INT16_MAX), deadline));
+    if (group->boot.mpi && !group->plan.shared)
+        TUTTI_TRY(open_mpi(group, member->parent->mpi, member, deadline));
     TUTTI_TRY(open_all(group, deadline));
     TUTTI_TRY(meet(group));
     return TUTTI_OK;
@@ -583,7 +595,7 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
     }
     TUTTI_TRY(tutti__check_descriptors(group, false));
     if (boot->mpi) {
-        TUTTI_TRY(tutti__mpi_open(&group->engine, &group->comm, NULL, NULL, 0, deadline));
+        TUTTI_TRY(open_mpi(group, NULL, member, deadline));
         return find_others(group, search_p, deadline);
     }
     snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
@@ -670,7 +682,7 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
         return tutti__fail_again(status, why);
     }
     tutti_log(TUTTI_LOG_DEBUG, "comm", "rank %d of %d in group \"%s\", %s", group->comm.rank,
-              group->comm.size, group->comm.name, group->engine->ops->name);
+              group->comm.size, group->comm.name, group->engine->name);
     search_free(found);
     group->comm.parent = NULL;
     *group_p = group;

@@ -151,7 +151,7 @@ static bool is_none(const simulation *s, const tutti__coll_action *a)
            (op == TUTTI__OP_ALL_REDUCE || op == TUTTI__OP_REDUCE || op == TUTTI__OP_BROADCAST);
 }
 
-/* As ranks do: all of the round's messages begin before the first copy or sum. */
+/* As in algorithm/tcp_rounds.c, all of the round's messages begin before the first copy or sum. */
 static tutti_status move(simulation *s, int rank)
 {
     for (size_t i = 0; i < s->actions.n; i++) {

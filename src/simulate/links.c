@@ -109,7 +109,7 @@ static bool is_lines(FILE *file)
     do
         c = getc(file);
     while (c == ' ' || c == '\t' || c == '\r' || c == '\n');
-    rewind(file);
+    ungetc(c, file); /* a pipe cannot be rewound */
     return c == '#' || (c >= 'a' && c <= 'z');
 }
 

@@ -22,6 +22,7 @@ for mpi in openmpi mpich; do
         continue
     }
     ran="$ran $mpi"
+    export TUTTI_TRANSPORT=tcp # MPI also within this host
     n=2
     for op in all_reduce reduce reduce_scatter broadcast scatter gather all_gather all_gather_v all_to_all all_to_all_v; do
         run 0 "mpirun.$mpi" -n $n "$TUTTI" bench $op --backend mpi --sizes 8,12K,600K --iterations 4 --dtype \
@@ -38,17 +39,21 @@ for mpi in openmpi mpich; do
     run 0 "mpirun.$mpi" -n 3 "$TUTTI" bench ping_pong --backend mpi --sizes 8,600K --iterations 4
     equal "wrong of ping_pong" "$(awk '!/^#/ { n += $NF } END { print n + 0 }' "$work/out")" 0
 
+    unset TUTTI_TRANSPORT
+    run 0 "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --backend mpi --sizes 8 --iterations 2
+    out_has '2 ranks \(shared memory\)'
+
     # No flag: native on one host; MPI if mpirun's variables show several hosts, and no MASTER_ADDR is set.
     run 0 "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --sizes 8 --iterations 2
     out_has '2 ranks \(shared memory\)'
     if unshare -rn ip link set lo up 2>/dev/null; then # a machine without a network
         run 0 unshare -rn sh -c 'ip link set lo up && exec "$@"' sh \
             "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --backend mpi --sizes 8 --iterations 2
-        out_has '2 ranks \(mpi\)'
+        out_has '2 ranks \(shared memory\)'
     fi
     # Simulates one rank per host: --backend native must be refused, and auto names both remedies if MPI fails.
     hosts=(env OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0)
-    run 0 "mpirun.$mpi" -n 2 "${hosts[@]}" "$TUTTI" bench all_reduce --sizes 8 --iterations 2
+    run 0 "mpirun.$mpi" -n 2 "${hosts[@]}" TUTTI_TRANSPORT=tcp "$TUTTI" bench all_reduce --sizes 8 --iterations 2
     out_has '2 ranks \(mpi\)'
     fails "native without an address" "$TUTTI" bench all_reduce --backend native
     err_has 'MASTER_ADDR and MASTER_PORT are not set'

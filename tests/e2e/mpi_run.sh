@@ -37,6 +37,9 @@ for MPIRUN in mpirun.openmpi mpirun.mpich; do
     export MPI_FLAGS
     under file-$MPIRUN -f hostfile -- "${small[@]}"
     says file-$MPIRUN '4 ranks \(shared memory \+ tcp\)'
+    MPI_FLAGS=${MPI_FLAGS/eth0,hub/eth0} under wire-$MPIRUN -f hostfile -- "${small[@]}" --backend mpi
+    says wire-$MPIRUN '4 ranks \(shared memory \+ mpi\)'
+    same file-$MPIRUN wire-$MPIRUN
     under list-$MPIRUN -H a:1,b:2 -- "${small[@]}"
     says list-$MPIRUN '3 ranks \(shared memory \+ tcp\)'
     ! grep -qE '[0-9a-f]{64}' ssh.log || fail "$MPIRUN shows the secret on a command line"

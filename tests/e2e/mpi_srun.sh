@@ -43,7 +43,7 @@ for pair in pmix:openmpi pmi2:mpich; do
         continue
     }
     ran="$ran $type"
-    under "$type" -n 2 "--mpi=$type" -- "${small[@]}" --backend mpi
+    TUTTI_TRANSPORT=tcp under "$type" -n 2 "--mpi=$type" -- "${small[@]}" --backend mpi
     says "$type" '2 ranks \(mpi\)'
     same native "$type"
 

@@ -1,4 +1,4 @@
-/* backend.h -- what other libraries may run for a group: MPI as its engine, NCCL as its backend for GPUs.
+/* backend.h -- other libraries that a group may use: MPI for its messages, NCCL for buffers of GPUs.
  * SPDX-License-Identifier: MIT
  *
  * Each has its own folder; no_mpi.c replaces mpi/ in a build without MPI. */
@@ -6,6 +6,8 @@
 #define TUTTI_COMM_BACKEND_H
 
 #include "comm/engine/device_buffers.h"
+
+struct tutti__tcp;
 
 /* Loads the site's MPI and initialises it, once a process, in at most timeout_ms. MPI determines this process's rank and
  * the number of ranks. Errors: UNSUPPORTED with the remedy if no module fits; TIMEOUT; INTERNAL with MPI's message. */
@@ -19,12 +21,13 @@ typedef struct tutti__mpi_file {
 } tutti__mpi_file;
 size_t tutti__mpi_files(tutti__mpi_file *files, size_t n);
 
-/* An engine for all of MPI_COMM_WORLD, or, in a split, for these members of the parent's communicator (`parent`: its
- * engine). `tag`, from 0 to 32,767, is the same on all members and differs from that of a concurrent split. */
-tutti_status tutti__mpi_open(tutti__engine **engine_p, tutti__comm *comm, tutti__engine *parent,
-                             const int *ranks, int tag, double deadline);
+/* Messages between all of MPI_COMM_WORLD, or, in a split, between these members of the parent's group (`parent`: its
+ * messages). `tag`, from 0 to 32,767, is the same on all members and differs from that of a concurrent split. */
+tutti_status tutti__mpi_open(struct tutti__tcp **tcp_p, tutti__comm *comm,
+                             const struct tutti__tcp *parent, const int *ranks, int tag,
+                             double deadline);
 /* all[r] = what rank r gives, `bytes` each. For the set-up, before peers have names. */
-tutti_status tutti__mpi_exchange(tutti__engine *engine, const void *mine, void *all, size_t bytes,
+tutti_status tutti__mpi_exchange(struct tutti__tcp *tcp, const void *mine, void *all, size_t bytes,
                                  double deadline);
 
 /* NCCL, for a native group's buffers on GPUs. The first such call determines, on all ranks, whether it is available;

@@ -23,8 +23,9 @@ size_t tutti__mpi_files(tutti__mpi_file *files, size_t n)
     return 0;
 }
 
-tutti_status tutti__mpi_open(tutti__engine **engine_p, tutti__comm *comm, tutti__engine *parent,
-                             const int *ranks, int tag, double deadline)
+tutti_status tutti__mpi_open(struct tutti__tcp **tcp_p, tutti__comm *comm,
+                             const struct tutti__tcp *parent, const int *ranks, int tag,
+                             double deadline)
 {
     int rank, size;
 
@@ -32,14 +33,14 @@ tutti_status tutti__mpi_open(tutti__engine **engine_p, tutti__comm *comm, tutti_
     (void)ranks;
     (void)tag;
     (void)deadline;
-    *engine_p = NULL;
+    *tcp_p = NULL;
     return tutti__mpi_start(comm->timeout_ms, &rank, &size);
 }
 
-tutti_status tutti__mpi_exchange(tutti__engine *engine, const void *mine, void *all, size_t bytes,
+tutti_status tutti__mpi_exchange(struct tutti__tcp *tcp, const void *mine, void *all, size_t bytes,
                                  double deadline)
 {
-    (void)engine;
+    (void)tcp;
     (void)mine;
     (void)all;
     (void)bytes;

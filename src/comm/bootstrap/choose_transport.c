@@ -12,11 +12,11 @@ static bool sharing_refused(const tutti__bootstrap *boot, const tutti__peer_info
         return false;
     if (boot->comm->rank == 0)
         tutti_log(TUTTI_LOG_WARN, "comm",
-                  "group \"%s\" uses TCP, also inside hosts, which is slower: rank %d on %s cannot "
+                  "group \"%s\" uses %s, also inside hosts, which is slower: rank %d on %s cannot "
                   "share memory: %.*s; allow it (the container's seccomp profile, ulimits), or set "
-                  "TUTTI_TRANSPORT=tcp to choose TCP without this line",
-                  boot->comm->name, rank, infos[rank].host, (int)sizeof infos[rank].no_sharing,
-                  infos[rank].no_sharing);
+                  "TUTTI_TRANSPORT=tcp to choose that without this line",
+                  boot->comm->name, boot->mpi ? "MPI" : "TCP", rank, infos[rank].host,
+                  (int)sizeof infos[rank].no_sharing, infos[rank].no_sharing);
     return true;
 }
 

@@ -2,9 +2,8 @@
  *
  *     single_engine.c          a group of one
  *     shared_memory_engine.c   ranks of one host
- *     tcp_engine.c             ranks that share no memory
- *     hierarchical_engine.c    shared memory within hosts, TCP between them
- *     ../backend/mpi/  the site's MPI */
+ *     tcp_engine.c             ranks that share no memory: over TCP, or MPI's messages
+ *     hierarchical_engine.c    shared memory within hosts, messages between them */
 #ifndef TUTTI_COMM_ENGINE_ENGINE_H
 #define TUTTI_COMM_ENGINE_ENGINE_H
 
@@ -15,7 +14,6 @@ typedef struct tutti__engine tutti__engine;
 
 /* Functions that may be NULL say what that means. */
 typedef struct tutti__engine_ops {
-    const char *name;
     /* At set-up, after it is observed: measures what its algorithms are chosen by. NULL: nothing. */
     tutti_status (*measure)(tutti__engine *engine, double deadline);
     /* How it chooses algorithms. NULL: there is no choice. */
@@ -44,6 +42,7 @@ typedef struct tutti__engine_ops {
 struct tutti__engine {
     const tutti__engine_ops *ops;
     tutti__comm *comm;
+    const char *name;
 };
 
 /* Registers the engine as an observer: any thread may then call it. */

@@ -1,7 +1,7 @@
-/* hierarchical_engine.c -- several hosts: shared memory within each, TCP between them.   SPDX-License-Identifier: MIT
+/* hierarchical_engine.c -- several hosts: shared memory within each, messages between them.   SPDX-License-Identifier: MIT
  *
  * The algorithms are in algorithm/hierarchical_*.c. reduce, and operations that only move pieces between pairs of ranks,
- * go directly to their destination, by TCP. */
+ * go directly to their destination, by messages. */
 #include "comm/algorithm/hierarchy.h"
 #include "comm/algorithm/tcp_algorithms.h"
 #include "comm/engine/engine.h"
@@ -141,8 +141,7 @@ static tutti__tuner *tuner(tutti__engine *engine)
     return &((hierarchical_engine *)engine)->h.tuner;
 }
 
-static const tutti__engine_ops HIERARCHICAL = {.name = "shared memory + tcp",
-                                               .measure = measure,
+static const tutti__engine_ops HIERARCHICAL = {.measure = measure,
                                                .tuner = tuner,
                                                .run = run,
                                                .wake = wake,
@@ -262,7 +261,7 @@ tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *c
         free_host(host, shm);
         return TUTTI_ERR_MEMORY;
     }
-    engine->base = (tutti__engine){&HIERARCHICAL, comm};
+    engine->base = (tutti__engine){&HIERARCHICAL, comm, tcp->wire->with_shared_memory};
     h = &engine->h;
     *h = (tutti__hierarchy){.comm = comm,
                             .tcp = tcp,

@@ -121,7 +121,7 @@ static void close_engine(tutti__engine *engine)
 }
 
 static const tutti__engine_ops PLANNED = {
-    .name = "planned", .run = run, .at_once = at_once, .release = release, .close = close_engine};
+    .run = run, .at_once = at_once, .release = release, .close = close_engine};
 
 tutti_status tutti__engine_planned(tutti__engine **engine_p, tutti__comm *comm)
 {
@@ -130,7 +130,7 @@ tutti_status tutti__engine_planned(tutti__engine **engine_p, tutti__comm *comm)
     *engine_p = engine ? &engine->base : NULL;
     if (!engine)
         return TUTTI_ERR_MEMORY;
-    engine->base = (tutti__engine){&PLANNED, comm};
+    engine->base = (tutti__engine){&PLANNED, comm, "planned"};
     return TUTTI_OK;
 }
 

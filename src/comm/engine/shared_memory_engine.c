@@ -117,8 +117,7 @@ static void close_engine(tutti__engine *engine)
     free(engine);
 }
 
-static const tutti__engine_ops SHARED_MEMORY = {.name = "shared memory",
-                                                .publish = publish,
+static const tutti__engine_ops SHARED_MEMORY = {.publish = publish,
                                                 .run = run,
                                                 .announce = announce,
                                                 .wake = wake,
@@ -137,7 +136,7 @@ tutti_status tutti__engine_shared_memory(tutti__engine **engine_p, tutti__comm *
         tutti__shm_close(shm);
         return TUTTI_ERR_MEMORY;
     }
-    *engine = (shm_engine){.base = {&SHARED_MEMORY, comm}, .shm = shm};
+    *engine = (shm_engine){.base = {&SHARED_MEMORY, comm, "shared memory"}, .shm = shm};
     tutti__cma_open(shm);
     return TUTTI_OK;
 }

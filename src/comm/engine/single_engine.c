@@ -34,12 +34,11 @@ static void release(tutti__engine *engine, void *p)
 
 static void close_engine(tutti__engine *engine)
 {
-    tutti__plain_destroy(&((single_engine *)engine)->memory);
+    tutti__plain_destroy(&((single_engine *)engine)->memory, false);
     free(engine);
 }
 
-static const tutti__engine_ops SINGLE = {
-    .name = "single", .run = run, .release = release, .close = close_engine};
+static const tutti__engine_ops SINGLE = {.run = run, .release = release, .close = close_engine};
 
 tutti_status tutti__engine_single(tutti__engine **engine_p, tutti__comm *comm)
 {
@@ -48,7 +47,7 @@ tutti_status tutti__engine_single(tutti__engine **engine_p, tutti__comm *comm)
     *engine_p = engine ? &engine->base : NULL;
     if (!engine)
         return TUTTI_ERR_MEMORY;
-    engine->base = (tutti__engine){&SINGLE, comm};
-    tutti__plain_init(&engine->memory);
+    engine->base = (tutti__engine){&SINGLE, comm, "single"};
+    tutti__plain_init(&engine->memory, false);
     return TUTTI_OK;
 }

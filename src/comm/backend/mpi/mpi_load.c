@@ -5,7 +5,7 @@
  * exits without, and the launcher then ends the job. */
 #include "base/thread.h"
 #include "comm/backend/backend.h"
-#include "comm/backend/mpi/mpi_engine.h"
+#include "comm/backend/mpi/mpi.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -152,9 +152,8 @@ typedef struct starter {
 static void *starter_main(void *arg)
 {
     starter *s = arg;
-    const tutti__mpi_host host = {tutti__reduce};
 
-    s->error = s->mpi->start(&host, &s->world);
+    s->error = s->mpi->start(&s->world);
     return NULL;
 }
 

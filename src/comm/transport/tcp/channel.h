@@ -1,6 +1,6 @@
 /* channel.h -- one connection, and its part of the rows of messages.   SPDX-License-Identifier: MIT
  *
- * Private to transport/tcp. */
+ * For wires. */
 #ifndef TUTTI_COMM_TRANSPORT_CHANNEL_H
 #define TUTTI_COMM_TRANSPORT_CHANNEL_H
 
@@ -23,26 +23,36 @@ typedef struct tutti__tcp_direction {
 } tutti__tcp_direction;
 
 typedef struct tutti__channel {
-    int fd, rank;      /* fd -1: the peer has yet to connect */
+    int fd, rank;      /* fd -1: not connected yet */
     int part, n_parts; /* which part of each message it carries */
-    bool pending;      /* its connection is being made, and was not ready when last polled */
+    bool connecting;   /* this rank connects, and waits for the peer's answer */
+    bool pending;      /* of such a connection: it was not ready when last polled */
     bool first;        /* the signature comes before the messages */
     tutti__tcp_direction out, in;
     bool checked;                 /* the received signature equals ours */
     tutti__signature said, heard; /* of an uneven operation each counts what goes to its receiver */
 } tutti__channel;
 
-/* ---- connections.c ---- */
-/* The connection: 0, and channel->fd, -1 if it is being made; or an errno, as tutti__data_advance. */
-int tutti__tcp_connect(tutti__tcp *tcp, tutti__channel *channel);
-/* NULL: the peer has yet to connect, or too many are being made. */
-struct tutti__data_connecting *tutti__tcp_connecting(const tutti__tcp *tcp,
-                                                     const tutti__channel *channel);
+/* What it has yet to move: POLLOUT, POLLIN, both, or 0: everything in the row has moved. */
+short tutti__channel_events(const tutti__channel *channel, const tutti__tcp_row *row);
 
-/* Move what the socket takes or has. 0 or an errno; EAGAIN: no more now. *moved becomes true if the channel made progress. */
+/* ---- tcp_progress.c ---- */
+/* Nothing has moved for a while: all peers of the schedule are to know that this rank is here, and the wire looks at others. */
+tutti_status tutti__tcp_look_around(tutti__tcp *tcp);
+/* Fails if another rank's call, which is not of a later sequence, is not ours. */
+tutti_status tutti__tcp_check_other(tutti__tcp *tcp, int rank, const tutti__signature *theirs);
+/* When the operation gives up. */
+double tutti__tcp_deadline(const tutti__tcp *tcp);
+/* A connection is closed, or refused. This rank learns in a moment whether the peer died or left: whether it has. */
+bool tutti__tcp_await_verdict(const tutti__tcp *tcp, int rank);
+/* The group fails: the peer's connection has ended; this rank has waited too long. */
+tutti_status tutti__tcp_fail_lost(tutti__tcp *tcp, int rank);
+tutti_status tutti__tcp_fail_late(tutti__tcp *tcp);
+
+/* ---- sockets ---- */
+extern const tutti__wire_ops tutti__sockets;
+/* Move what the socket takes or has. 0 or an errno; EAGAIN: no more now. */
 int tutti__channel_push(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);
 int tutti__channel_pull(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);
-/* What it could move if the socket were ready: POLLOUT, POLLIN, both, or 0: everything in the row has moved. */
-short tutti__channel_events(const tutti__channel *channel, const tutti__tcp_row *row);
 
 #endif

@@ -1,4 +1,4 @@
-/* tcp.h -- messages over the connections to all peers.   SPDX-License-Identifier: MIT
+/* tcp.h -- schedules of messages to all peers, over TCP or another wire (tutti__wire_ops).   SPDX-License-Identifier: MIT
  *
  * An algorithm starts a schedule, and adds messages to it as soon as they may be sent: for each peer and direction one
  * row, whose sizes and order both ends know. Messages of one row travel in order. The algorithm computes between calls
@@ -9,8 +9,9 @@
  * A connection is made when a schedule first has that peer. With several connections to a peer each carries a part of every message. The first message on a connection begins with
  * the operation's signature, which the receiver compares before the algorithm sees any data.
  *
- *     connections.c  init and teardown      tcp_schedule.c   rows of messages, and which of them have arrived
- *     channel.c      one connection         tcp_progress.c   all of them: moving, spinning, sleeping, failing */
+ *     tcp_schedule.c  rows of messages, and which of them have arrived     tcp_progress.c  all channels: moving, waiting, failing
+ *     connections.c   what all wires have: init, teardown, scratch         sockets.c       the wire of sockets
+ *     channel.c       one socket                                           ../../backend/mpi/mpi_wire.c  that of MPI */
 #ifndef TUTTI_COMM_TRANSPORT_TCP_H
 #define TUTTI_COMM_TRANSPORT_TCP_H
 
@@ -33,36 +34,67 @@ typedef struct tutti__schedule {
     void *self;
 } tutti__schedule;
 
-typedef struct tutti__tcp {
+typedef struct tutti__tcp tutti__tcp;
+struct tutti__channel;
+struct tutti__plain_memory;
+
+/* What moves the messages of a schedule. A function that fails has killed the group. */
+typedef struct tutti__wire_ops {
+    /* Names of the engines over it: of all ranks, and of ranks of different hosts only. */
+    const char *name, *with_shared_memory;
+    bool lasting; /* what a message uses may be used after its call has failed */
+    /* Whether the channel can move messages; otherwise its connection is being made. */
+    tutti_status (*connect)(tutti__tcp *tcp, struct tutti__channel *channel, bool *connected);
+    /* Before channels are pushed and pulled. NULL: nothing. */
+    tutti_status (*poll)(tutti__tcp *tcp);
+    /* Send what can be sent now; take what is there. *moved becomes true if the channel made progress. */
+    tutti_status (*push)(tutti__tcp *tcp, struct tutti__channel *channel, bool *moved);
+    tutti_status (*pull)(tutti__tcp *tcp, struct tutti__channel *channel, bool *moved);
+    /* Nothing has moved for so long: waits a moment, or until something may move; looks around (channel.h) every look_ms. */
+    tutti_status (*idle)(tutti__tcp *tcp, uint64_t idle_ns);
+    /* Compares our call to those of ranks that are not in the schedule. */
+    tutti_status (*look)(tutti__tcp *tcp);
+    /* Frees it, all of it if no operation has failed: otherwise what a message may still use. */
+    void (*close)(tutti__tcp *tcp);
+} tutti__wire_ops;
+
+struct tutti__tcp {
+    const tutti__wire_ops *wire;
     tutti__comm *comm;
     struct tutti__control *control;
-    int *sockets, n_sockets; /* n_sockets: connections to each peer; -1: not connected yet */
-    struct tutti__data_connecting **connecting; /* instead of a socket */
-    int n_connecting;
-    int wake; /* an eventfd, written when a peer has failed or left */
+    int n_sockets; /* connections to each peer */
+    int wake;      /* an eventfd, written when a peer has failed or left */
     bool spin;
     int *everyone;    /* numbers 0..size-1, for schedules of all ranks */
     const void **src; /* for algorithms: a pointer a rank */
     char *scratch;
     size_t scratch_bytes;
+    struct tutti__plain_memory
+        *memory; /* of tutti_group_alloc, which the wire may use directly; NULL: none */
     tutti__schedule schedule;              /* the running one */
     struct tutti__tcp_row *rows;           /* of each rank: messages to it and from it */
     struct tutti__channel *channels;       /* to each peer of the schedule */
     int n_channels, used_sockets, look_ms; /* look_ms: of waiting, until it looks around */
+    /* Sockets. */
+    int *sockets;                               /* -1: not connected yet */
+    struct tutti__data_connecting **connecting; /* instead of a socket */
+    int n_connecting;
     struct pollfd *polls;
     /* Of ranks that wait for a connection from this one: their calls, until this rank has come to them. */
     pthread_mutex_t lock;
     tutti__signature *called; /* [rank]; group 0: none. Under the lock */
     _Atomic bool any_called;
-} tutti__tcp;
+};
 
-struct tutti__channel;
+/* What all wires have. Errors: MEMORY; `tcp`, which is zeroed, is then to be given to tutti__tcp_clear. */
+tutti_status tutti__tcp_init(tutti__tcp *tcp, const tutti__wire_ops *wire, tutti__comm *comm,
+                             int n_sockets);
+/* Frees what that has made. */
+void tutti__tcp_clear(tutti__tcp *tcp);
 
 /* n_sockets: connections to each peer, which come through the control channel. */
 tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti__control *control,
                              int n_sockets);
-/* Peers that this rank is connected with. */
-int tutti__tcp_n_connections(const tutti__tcp *tcp);
 /* After the control channel is closed. NULL is fine. */
 void tutti__tcp_free(tutti__tcp *tcp);
 /* The same before that: no connection is reported any more. */

@@ -37,23 +37,22 @@ tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule)
 
 tutti_status tutti__tcp_add_peer(tutti__tcp *tcp, int rank, size_t n_messages)
 {
-    const tutti__comm *comm = tcp->comm;
     tutti__tcp_row *row = &tcp->rows[rank];
 
     if (row->channel > 0)
         return TUTTI_OK;
     if (!reserve(row, n_messages))
-        return tutti__comm_fail(tcp->comm, TUTTI_ERR_MEMORY, comm->rank,
-                                "rank %d has no memory for %zu messages", comm->rank, n_messages);
+        return tutti__comm_fail(tcp->comm, TUTTI_ERR_MEMORY, tcp->comm->rank,
+                                "rank %d has no memory for %zu messages", tcp->comm->rank,
+                                n_messages);
     row->channel = 1 + tcp->n_channels;
     for (int part = 0; part < tcp->used_sockets; part++)
-        tcp->channels[tcp->n_channels++] =
-            (tutti__channel){.fd = tcp->sockets[part * comm->size + rank],
-                             .rank = rank,
-                             .part = part,
-                             .n_parts = tcp->used_sockets,
-                             .first = tcp->schedule.first,
-                             .said = tcp->schedule.op->signature};
+        tcp->channels[tcp->n_channels++] = (tutti__channel){.fd = -1,
+                                                            .rank = rank,
+                                                            .part = part,
+                                                            .n_parts = tcp->used_sockets,
+                                                            .first = tcp->schedule.first,
+                                                            .said = tcp->schedule.op->signature};
     return TUTTI_OK;
 }
 
