@@ -231,7 +231,7 @@ typedef enum tutti_redop {
  * For all of these: work_p NULL: blocks until done. Otherwise *work_p must be freed by tutti_work_wait.
  * Errors: ARG (nothing was sent); MISMATCH if ranks make different calls (all ranks name both calls);
  * PEER, TIMEOUT, ABORTED. Sums are in rank order (several hosts: within each, then over them; more than 8 over TCP or MPI: in
- * an order of their number alone; NCCL: its own), so the bits do not depend on timing.
+ * an order of their number, and of which of them share hosts and switches; NCCL: its own), so the bits do not depend on timing.
  * A buffer that only the root uses is {0} on other ranks. A piece may already be at its place in the larger buffer; otherwise
  * src and dst must not overlap. */
 

@@ -62,7 +62,7 @@ static tutti_status read_lines(const char *path, double *median_p)
         json_decref(line);
     }
     fclose(file);
-    first = n > 2;
+    first = n > 1;
     if (n > 0) {
         qsort(values + first, n - first, sizeof *values, by_size);
         *median_p = values[first + (n - first) / 2];

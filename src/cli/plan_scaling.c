@@ -289,7 +289,7 @@ static alike alike_at(tutti__scaling *s, int row, size_t i)
     return a;
 }
 
-static const char *const among[TUTTI__CALLS_OF] = {"data", "tensor", "pipeline", "all"};
+static const char *const among[TUTTI__CALLS_OF] = {"data", "sharers", "tensor", "pipeline", "all"};
 
 static void print_calls(FILE *out, tutti__scaling *s)
 {

@@ -398,12 +398,13 @@ tutti_status tutti__zero_check(const tutti_ddp *ddp)
             "tutti_ddp_new: zero %d with shards gives memory back to the system while it trains, "
             "which device %s cannot yet; use zero 1, or device cpu",
             ddp->opts.zero, ddp->module->cx->device_ops->name);
+    /* With shared memory within hosts, MPI sees copies only. */
     if (ddp->group && strncmp(tutti_group_transport_name(ddp->group), "mpi", 3) == 0)
         return tutti__fail(
             TUTTI_ERR_UNSUPPORTED,
             "tutti_ddp_new: zero %d gives memory back to the system while it trains, "
             "and an MPI library may have registered it with the network; use zero 1, "
-            "or backend native",
+            "TUTTI_TRANSPORT auto, or backend native",
             ddp->opts.zero);
     return TUTTI_OK;
 }

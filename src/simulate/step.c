@@ -21,6 +21,7 @@ static tutti__sim_group group_of(const tutti__layout_of_ranks *l, tutti__calls_o
 {
     const tutti__layout_of_ranks pair = tutti__layout_of_neighbours(l),
                                  some = of == TUTTI__CALLS_OF_DATA     ? tutti__layout_of_data(l)
+                                        : of == TUTTI__CALLS_OF_SHARES ? tutti__layout_of_shares(l)
                                         : of == TUTTI__CALLS_OF_TENSOR ? tutti__layout_of_tensor(l)
                                                                        : *l;
 

@@ -282,16 +282,22 @@ static int trains_alike(tutti_group *world, void *arg)
 static const tutti_pipeline_kind KINDS[] = {TUTTI_PIPELINE_1F1B, TUTTI_PIPELINE_GPIPE,
                                             TUTTI_PIPELINE_INTERLEAVED, TUTTI_PIPELINE_ZERO_BUBBLE};
 
-/* From KINDS[k] to the next that is tested: on CUDA's stand-ins, which are slow, only the first and the last. */
-static size_t after(size_t k)
+/* Schedules and cuts are the same on every device, of which others than the CPU are slow here: those test what is theirs, streams and copies. */
+static bool slow_device(void)
 {
-    return k + (test_on("cuda") ? TUTTI__COUNT_OF(KINDS) - 1 : 1);
+    return test_on("cuda") || test_on("strict");
 }
 
-/* All schedules on 1, 2 and 4 ranks; on CUDA's stand-ins on 2. */
+/* From KINDS[k] to the next that is tested: on slow devices only the first and the last. */
+static size_t after(size_t k)
+{
+    return k + (slow_device() ? TUTTI__COUNT_OF(KINDS) - 1 : 1);
+}
+
+/* All schedules on 1, 2 and 4 ranks; on slow devices on 2. */
 static void everywhere(setting s, int most_stages)
 {
-    const bool slow = test_on("cuda");
+    const bool slow = slow_device();
 
     for (int ranks = 1 + slow; ranks <= (slow ? 2 : 4); ranks *= 2)
         for (size_t k = 0; k < TUTTI__COUNT_OF(KINDS); k = after(k)) {
@@ -335,13 +341,15 @@ static void llama(void **state)
 static void vit(void **state)
 {
     (void)state;
+    if (slow_device())
+        skip();
     everywhere((setting){.model = "vit", .layers = 4, .dropout = 0.1, .micro_batches = 3}, 6);
 }
 
 static void mini_resnet(void **state)
 {
     (void)state;
-    if (test_on("strict") || test_on("cuda")) /* whose convolutions are plain loops */
+    if (slow_device()) /* whose convolutions are plain loops */
         skip();
     everywhere(
         (setting){.model = "mini_resnet", .dropout = 0.1, .micro_batches = 4, .uneven = true}, 8);
@@ -385,9 +393,9 @@ static void with_divided_layers(void **state)
         {.model = "vit", .layers = 4, .dropout = 0.1, .uneven = true}};
 
     (void)state;
-    for (size_t i = 0; i < (test_on("cuda") ? 1 : TUTTI__COUNT_OF(models)); i++) /* slow there */
+    for (size_t i = 0; i < (slow_device() ? 1 : TUTTI__COUNT_OF(models)); i++)
         for (size_t k = 0; k < TUTTI__COUNT_OF(KINDS); k = after(k))
-            for (int sequence = 0; sequence < 2; sequence++) {
+            for (int sequence = slow_device(); sequence < 2; sequence++) {
                 setting s = models[i];
 
                 s.kind = KINDS[k];
@@ -403,7 +411,7 @@ static void with_divided_layers(void **state)
 static void with_all(void **state)
 {
     (void)state;
-    if (test_on("cuda")) /* eight ranks take long there */
+    if (slow_device()) /* eight ranks take long there */
         skip();
     for (int zero = 0; zero < 2; zero++) {
         setting s = {.model = "gpt2",

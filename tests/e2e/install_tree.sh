@@ -156,7 +156,7 @@ offers "run.json runs" tutti checkpoint show run
 offers "" tutti checkpoint show runs ""
 offers "--digest --help --json -h" tutti checkpoint show runs -
 offers "--help -h" tutti checkpoint verify -
-offers "--adapter --dtype --force --help --hf --max-shard-size --out -h" tutti checkpoint export -
+offers "--adapter --dtype --force --help --hf --max-shard-size --out --weights -h" tutti checkpoint export -
 offers "bf16 f16 f32" tutti checkpoint export runs --dtype ""
 offers "run.json runs" tutti checkpoint export runs --out run
 offers "runs" tutti report runs ""

@@ -122,7 +122,7 @@ if len(runs) == 2:
 PYTHON
 
 # ---- Histograms: ranks that have shares of the weights and gradients, or parts of the layers, count together what one counts alone.
-for layout in "plain --zero 0" "zero1 --zero 1" "zero2 --zero 2" "zero3 --zero 3 --bucket-mb 0.05 --first-bucket-mb 0.02"; do
+for layout in "plain --zero 0" "zero1 --zero 1" "zero2 --zero 2" "zero3 --zero 3 --bucket-mb 0.05 --first-bucket-mb 0.02" "replicas --zero 2 --zero-ranks 1"; do
     train ${layout%% *} -n 3 $mlp --batch-size 8 --optimizer adamw --max-steps 4 --eval-every 0 --tensorboard --histograms 2 ${layout#* }
 done
 gpt="--model gpt2 --data shakespeare --layers 1 --heads 2 --width 16 --context 8 --batch-size 4 --max-steps 1 --lr 0 --eval-every 0 --sample-tokens 0 --tensorboard --histograms 1"
@@ -135,7 +135,7 @@ def histograms(run):
     return {t: [(s, *(r.double(r.one(h, n) or bytes(8)) for n in (1, 2, 3)), r.doubles(r.one(h, 6)), r.doubles(r.one(h, 7))) for s, h in p] for t, p in told.items()}
 plain = histograms("plain")
 assert len(plain) == 8 and all([s for s, *_ in p] == [2, 4] for p in plain.values())
-for run in ("zero1", "zero2", "zero3"):
+for run in ("zero1", "zero2", "zero3", "replicas"):
     assert histograms(run) == plain, run
 whole, parts = histograms("whole"), histograms("parts")
 assert whole.keys() == parts.keys() and len(whole) >= 20

@@ -28,7 +28,7 @@ for zero in 0 1 3; do
     train two.$zero -n 2 $adam --zero $zero $small --offload optimizer
     same_result two two.$zero
 done
-train two.4 -n 2 $adam --zero 3 $small --offload parameters
+train two.4 -n 2 $adam --zero 3 $small --offload parameters --tensorboard --histograms 1
 same_result two two.4
 for host in two two.0 two.1 two.3 two.4; do # a checkpoint has the same files, and any run goes on from any
     "$TUTTI" checkpoint verify $host >verified 2>&1 || fail "the checkpoint of $host: $(cat verified)"

@@ -15,9 +15,9 @@ size_t tutti__halving_elements(const tutti__coll *call);
 tutti__piece tutti__halving_parts(const tutti__coll *call, int number, int n);
 size_t tutti__halving_rounds(const tutti__coll *call);
 size_t tutti__halving_work(const tutti__coll *call, int rank);
-/* Does nothing from tutti__halving_rounds on. */
 /* At most so many actions has a round of them. */
 size_t tutti__halving_actions(const tutti__coll *call);
+/* Does nothing from tutti__halving_rounds on. */
 void tutti__halving_round(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out);
 
 #endif

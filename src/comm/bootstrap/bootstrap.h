@@ -19,9 +19,9 @@ typedef struct tutti__bootstrap {
     tutti_store *store; /* NULL: none, as under MPI or in a group of one */
     char prefix[160];   /* of its keys */
     tutti__secret secret;
-    int heartbeat_ms;  /* requested; 0: off */
-    bool tcp;          /* requested for all connections */
-    bool mpi;          /* MPI is the engine; sockets are for the control channel only */
+    int heartbeat_ms; /* requested; 0: off */
+    bool tcp;         /* requested for all connections */
+    bool mpi; /* MPI carries messages between hosts; sockets are for the control channel only */
     bool connected;    /* with all neighbours */
     int attempt;       /* of the job, if it is launched */
     bool launched;     /* the launcher hosts the store */

@@ -241,7 +241,7 @@ static tutti_status take_steps(forecast *p)
     s->cx->profile = profile;
     forget_calls(s);
     if (p->timeline)
-        tutti__timeline_begin(p->timeline, s->group, s->mesh, profile);
+        tutti__timeline_begin(p->timeline, s->group, s->mesh, tutti__zero_parted(s->ddp), profile);
     status = gradients(p);
     if (p->timeline)
         tutti__timeline_update(p->timeline);

@@ -27,9 +27,10 @@ static void set_log(const tutti__timeline *t, tutti__planned_log *log)
 }
 
 void tutti__timeline_begin(tutti__timeline *t, tutti_group *all, tutti_mesh *mesh,
-                           tutti__profile *profile)
+                           tutti_group *sharers, tutti__profile *profile)
 {
     t->groups[TUTTI__CALLS_OF_DATA] = mesh ? tutti_mesh_group(mesh, "data") : all;
+    t->groups[TUTTI__CALLS_OF_SHARES] = sharers;
     t->groups[TUTTI__CALLS_OF_TENSOR] = tutti_mesh_group(mesh, "tensor");
     t->groups[TUTTI__CALLS_OF_PIPELINE] = tutti_mesh_group(mesh, "pipeline");
     t->groups[TUTTI__CALLS_OF_ALL] = mesh ? all : NULL;

@@ -12,6 +12,7 @@
 /* Who makes a call together: ranks with different samples, ranks that divide layers, those of a pipeline, all. */
 typedef enum tutti__calls_of {
     TUTTI__CALLS_OF_DATA,
+    TUTTI__CALLS_OF_SHARES, /* zero_ranks */
     TUTTI__CALLS_OF_TENSOR,
     TUTTI__CALLS_OF_PIPELINE,
     TUTTI__CALLS_OF_ALL,
@@ -39,9 +40,10 @@ typedef struct tutti__timeline {
     double update; /* the optimizer's part of the time of a step's computation */
 } tutti__timeline;
 
-/* A planned step of a session with this group, and mesh (NULL: none), is about to be taken: its calls go into the log. */
+/* A planned step of a session with this group, mesh (NULL: none) and group of those that divide what zero shards (NULL: all that have
+ * data) is about to be taken: its calls go into the log. */
 void tutti__timeline_begin(tutti__timeline *timeline, tutti_group *all, tutti_mesh *mesh,
-                           tutti__profile *profile);
+                           tutti_group *sharers, tutti__profile *profile);
 /* Its gradients are averaged. */
 void tutti__timeline_update(tutti__timeline *timeline);
 /* It is over. MEMORY if the log is not complete. */

@@ -13,6 +13,7 @@ typedef struct counting {
     const tutti__session *s;
     bool together; /* ranks have different parts, and add up what they count */
     bool first;    /* counts what all ranks have that differ only in data */
+    int of_data;   /* rank among those */
     tutti__histogram *histogram;
     float *room; /* host memory, for the largest parameter */
 } counting;
@@ -30,7 +31,8 @@ static tutti_status count(counting *c, const float *flat, size_t begin, size_t e
     return TUTTI_OK;
 }
 
-/* What this rank counts of [begin,end): its shares, and on the first rank what every rank has. */
+/* What this rank counts of [begin,end): its shares, if it is in the first of the replicas (zero_ranks), and on the first rank what every
+ * rank has. */
 static tutti_status count_own(counting *c, const tutti__sharding *sharding, const float *flat,
                               size_t begin, size_t end)
 {
@@ -38,10 +40,16 @@ static tutti_status count_own(counting *c, const tutti__sharding *sharding, cons
         return c->first ? count(c, flat, begin, end) : TUTTI_OK;
     for (size_t r = 0; r < sharding->n; r++) {
         const tutti__range *range = &sharding->ranges[r];
+        const size_t low = begin > range->begin ? begin : range->begin;
+        const size_t high = end < range->end ? end : range->end;
 
-        if (!range->copy && (!range->whole || c->first))
-            TUTTI_TRY(count(c, flat, begin > range->begin ? begin : range->begin,
-                            end < range->end ? end : range->end));
+        if (range->copy || low >= high ||
+            (range->whole ? !c->first : c->of_data >= sharding->peers.size))
+            continue;
+        if (range->host && flat == c->s->module->root->flat_parameters)
+            tutti__histogram_add(c->histogram, range->host + (low - range->begin), high - low);
+        else
+            TUTTI_TRY(count(c, flat, low, high));
     }
     return TUTTI_OK;
 }
@@ -123,7 +131,9 @@ tutti_status tutti__run_histograms(tutti__train_run *run)
 
     if (every == 0 || step % every != 0 || (!c.together && s->rank != 0))
         return TUTTI_OK;
-    c.first = s->shards > 0 || !s->group || tutti_group_rank(tutti__session_data_group(s)) == 0;
+    if (s->shards == 0 && s->group)
+        c.of_data = tutti_group_rank(tutti__session_data_group(s));
+    c.first = c.of_data == 0;
     for (size_t i = 0; i < tutti_module_n_parameters(s->module); i++) {
         const size_t n = (size_t)tutti_shape_count(tutti_module_parameter(s->module, i)->shape);
 

@@ -448,6 +448,8 @@ static tutti_status idle(tutti__tcp *tcp, uint64_t idle_ns)
 
     if (w->mpi->wait)
         return end_requests(w, true);
+    if (idle_ns == 0 || idle_ns < w->left_ns) /* something has moved since */
+        w->left_ns = 0;
     if (idle_ns < SPIN_NS && tcp->comm->local_size <= w->cores)
         return TUTTI_OK;
     if (idle_ns < YIELD_NS) {

@@ -115,7 +115,7 @@ static void pack_tiles(const half_block *q, const uint16_t *a, int64_t rows)
 }
 
 #ifdef TUTTI__HAS_AMX
-/* Packs `rows` rows of a, where number k of row r is at a[r * a_row + k * a_k], to [row][pairs], with zeros from `inner` on. */
+/* Packs `rows` rows of a, where number k of row r is at a[r * a_row + k * a_k] and one of the steps is 1, to [row][pairs], with zeros from `inner` on. */
 AMX static void amx_pack(int32_t *to, const uint16_t *a, int64_t a_row, int64_t a_k, int64_t rows,
                          int64_t inner, int64_t pairs)
 {
