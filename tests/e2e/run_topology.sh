@@ -33,7 +33,7 @@ equal "algorithms" "$(rows | awk '$1 == 4096 { print $12 }' | paste -sd ' ')" "d
 equal "wrong" "$(rows | awk '{ n += $10 } END { print NR, n }')" "12 0"
 start 16 1 "$TUTTI" bench all_reduce --sizes 4K --explain
 all_ended 16 0
-says 0 'all_reduce, 16 ranks, 4096 B: (recursive_doubling|rabenseifner), the least estimate; estimates: .*hierarchical [0-9]+ us'
+says 0 'all_reduce, 16 ranks, 4096 B: (recursive_doubling|rabenseifner), the least estimate of those that keep the order of sums; estimates: .*hierarchical [0-9]+ us'
 start 16 1 "$TUTTI" bench reduce_scatter --sizes 64K --iterations 1 --tune "$work/tuner"
 all_ended 16 0
 equal "levels in the file" "$(grep -c '^links [12] [0-9]' "$work/tuner")" 2 # a host has one rank

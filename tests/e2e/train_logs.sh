@@ -125,6 +125,9 @@ PYTHON
 for layout in "plain --zero 0" "zero1 --zero 1" "zero2 --zero 2" "zero3 --zero 3 --bucket-mb 0.05 --first-bucket-mb 0.02" "replicas --zero 2 --zero-ranks 1"; do
     train ${layout%% *} -n 3 $mlp --batch-size 8 --optimizer adamw --max-steps 4 --eval-every 0 --tensorboard --histograms 2 ${layout#* }
 done
+for run in "alone -n 1" "sharers -n 2 --zero 3"; do # rank 0 reads what the others have
+    train $run $mlp --batch-size 8 --shards 2 --optimizer adamw --max-steps 4 --eval-every 0 --tensorboard --histograms 2
+done
 gpt="--model gpt2 --data shakespeare --layers 1 --heads 2 --width 16 --context 8 --batch-size 4 --max-steps 1 --lr 0 --eval-every 0 --sample-tokens 0 --tensorboard --histograms 1"
 train whole $gpt
 train parts -n 4 $gpt --batch-size 2 --tensor 2 --zero 1
@@ -137,6 +140,7 @@ plain = histograms("plain")
 assert len(plain) == 8 and all([s for s, *_ in p] == [2, 4] for p in plain.values())
 for run in ("zero1", "zero2", "zero3", "replicas"):
     assert histograms(run) == plain, run
+assert {t: p for t, p in histograms("alone").items() if t.startswith("parameters/")} == histograms("sharers")
 whole, parts = histograms("whole"), histograms("parts")
 assert whole.keys() == parts.keys() and len(whole) >= 20
 assert all(whole[t] == parts[t] for t in whole if t.startswith("parameters/"))

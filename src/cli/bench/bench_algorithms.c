@@ -78,7 +78,7 @@ static tutti_status compare_all(tutti__bench_stand *stand, int64_t bytes, int64_
     return measure_all(stand, table_p, bytes, &best, wrong_p);
 }
 
-/* "16 ranks, 4096 B: recursive_doubling, the least estimate: direct 1200 us, recursive_doubling 310 us, ..." */
+/* "16 ranks, 4096 B: recursive_doubling, the least estimate of those that keep the order of sums: direct 1200 us, recursive_doubling 310 us, ..." */
 static tutti_status explain(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p,
                             void *table_p)
 {
@@ -86,7 +86,7 @@ static tutti_status explain(tutti__bench_stand *stand, int64_t bytes, int64_t *w
                                           [TUTTI__TUNER_RULE] = "as TUTTI_TUNER_FILE says",
                                           [TUTTI__TUNER_FEW] =
                                               "for few ranks, unless measured otherwise (--tune)",
-                                          [TUTTI__TUNER_ESTIMATE] = "the least estimate"};
+                                          [TUTTI__TUNER_ESTIMATE] = "the least estimate of those that keep the order of sums"};
     tutti__bench_table *table = table_p;
     tutti__tuner *tuner = tutti__group_tuner(table->group);
     const tutti__coll_algorithm *chosen;

@@ -73,14 +73,25 @@ static tutti_status add_up(tutti__histogram *h, tutti_group *group)
     return TUTTI_OK;
 }
 
+/* By shards, where one rank counts alone: with zero 3 it reads what others have. */
+static tutti_status count_alone(counting *c, tutti_tensor *p)
+{
+    tutti__histogram_begin(c->histogram);
+    TUTTI_TRY(tutti_tensor_read(p, c->room));
+    tutti__histogram_add(c->histogram, c->room, (size_t)tutti_shape_count(p->shape));
+    return TUTTI_OK;
+}
+
 /* Of parameter p. */
-static tutti_status count_one(counting *c, const tutti_tensor *p, kind of)
+static tutti_status count_one(counting *c, tutti_tensor *p, kind of)
 {
     const struct tutti_root *root = c->s->module->root;
     const size_t begin = root->offsets[p->parameter->index];
     const bool shares =
         root->sharding && (of == PARAMETERS ? root->reserved : !root->sharding->whole_gradients);
 
+    if (!c->together && of == PARAMETERS)
+        return count_alone(c, p);
     tutti__histogram_begin(c->histogram);
     if (!p->parameter->counted_by_peer) /* which has the same */
         TUTTI_TRY(count_own(c, shares ? root->sharding : NULL,
@@ -89,7 +100,7 @@ static tutti_status count_one(counting *c, const tutti_tensor *p, kind of)
     return c->together ? add_up(c->histogram, c->s->group) : TUTTI_OK;
 }
 
-static tutti_status write(counting *c, tutti__logs *logs, const tutti_tensor *p, kind of,
+static tutti_status write(counting *c, tutti__logs *logs, tutti_tensor *p, kind of,
                           uint64_t step)
 {
     static const char *const names[] = {"parameters", "gradients"};
@@ -112,7 +123,7 @@ static tutti_status write_all(counting *c, tutti__logs *logs, uint64_t step)
     const bool gradients = c->together || !s->zero || s->config->zero == 1;
 
     for (size_t i = 0; i < tutti_module_n_parameters(m); i++) {
-        const tutti_tensor *p = tutti_module_parameter(m, i);
+        tutti_tensor *p = tutti_module_parameter(m, i);
 
         TUTTI_TRY(write(c, logs, p, PARAMETERS, step));
         if (gradients && tutti__has_gradient(p->parameter))
