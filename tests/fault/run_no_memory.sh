@@ -28,4 +28,9 @@ for ((i = 0; i < 60; i++)); do
     *) [ -s out ] || fail "with $((high + 60 * i)) KiB code $code without a reason" ;;
     esac
 done
+# One of several ranks has too little, at any moment of the group's making.
+for ((kib = high - 20000; kib < high + 20000; kib += 500)); do
+    timeout -k 2 60 "$TUTTI" run -n 4 sh -c '[ "$RANK" != 2 ] || ulimit -v "$0"; exec "$TUTTI" bench barrier --iterations 1' $kib >out 2>&1
+    ! grep -E 'SIG(SEGV|BUS|ABRT)' out || fail "rank 2 with $kib KiB"
+done
 finish

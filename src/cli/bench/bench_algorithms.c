@@ -82,11 +82,11 @@ static tutti_status compare_all(tutti__bench_stand *stand, int64_t bytes, int64_
 static tutti_status explain(tutti__bench_stand *stand, int64_t bytes, int64_t *wrong_p,
                             void *table_p)
 {
-    static const char *const reasons[] = {[TUTTI__TUNER_FORCED] = "as TUTTI_ALGORITHM says",
-                                          [TUTTI__TUNER_RULE] = "as TUTTI_TUNER_FILE says",
-                                          [TUTTI__TUNER_FEW] =
-                                              "for few ranks, unless measured otherwise (--tune)",
-                                          [TUTTI__TUNER_ESTIMATE] = "the least estimate of those that keep the order of sums"};
+    static const char *const reasons[] = {
+        [TUTTI__TUNER_FORCED] = "as TUTTI_ALGORITHM says",
+        [TUTTI__TUNER_RULE] = "as TUTTI_TUNER_FILE says",
+        [TUTTI__TUNER_FEW] = "for few ranks, unless measured otherwise (--tune)",
+        [TUTTI__TUNER_ESTIMATE] = "the least estimate of those that keep the order of sums"};
     tutti__bench_table *table = table_p;
     tutti__tuner *tuner = tutti__group_tuner(table->group);
     const tutti__coll_algorithm *chosen;

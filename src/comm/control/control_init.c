@@ -122,6 +122,7 @@ tutti_status tutti__control_open(tutti__control **control_p, tutti__comm *comm,
     add(control);
     error = comm->size > 1 ? tutti__links_start(links) : 0;
     if (error) {
+        tutti__comm_forget_observer(comm, control);
         tutti__links_close(links, 0);
         control_free(control);
         return tutti__fail_errno(error, "cannot start the control channel of group \"%s\"",

@@ -37,6 +37,13 @@ void tutti__comm_observe(tutti__comm *comm, const tutti__observer *observer)
         atomic_store(&comm->looker, n + 1);
 }
 
+void tutti__comm_forget_observer(tutti__comm *comm, const void *self)
+{
+    for (int i = 0; i < atomic_load(&comm->n_observers); i++)
+        if (comm->observers[i].self == self)
+            comm->observers[i] = (tutti__observer){.self = NULL};
+}
+
 tutti__comm *tutti__comm_outermost(tutti__comm *comm)
 {
     while (comm->outer)

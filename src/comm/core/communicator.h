@@ -86,8 +86,10 @@ struct tutti__comm {
 /* `comm` is zeroed except rank, size and what the caller knows; allocates its peers. MEMORY. */
 tutti_status tutti__comm_init(tutti__comm *comm);
 void tutti__comm_destroy(tutti__comm *comm);
-/* Observers are never removed. Register from one thread at a time; any thread may call them afterwards. */
+/* Register from one thread at a time; any thread may call them afterwards. */
 void tutti__comm_observe(tutti__comm *comm, const tutti__observer *observer);
+/* Of one without `look`, in a group that no other thread knows yet. */
+void tutti__comm_forget_observer(tutti__comm *comm, const void *self);
 
 /* The communicator that holds the failure state: this one, or its outermost `outer`. */
 tutti__comm *tutti__comm_outermost(tutti__comm *comm);

@@ -100,8 +100,7 @@ static tutti_status count_one(counting *c, tutti_tensor *p, kind of)
     return c->together ? add_up(c->histogram, c->s->group) : TUTTI_OK;
 }
 
-static tutti_status write(counting *c, tutti__logs *logs, tutti_tensor *p, kind of,
-                          uint64_t step)
+static tutti_status write(counting *c, tutti__logs *logs, tutti_tensor *p, kind of, uint64_t step)
 {
     static const char *const names[] = {"parameters", "gradients"};
     char tag[512];
