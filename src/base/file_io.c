@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,6 +49,35 @@ tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t by
         bytes -= (size_t)n;
     }
     return TUTTI_OK;
+}
+
+tutti_status tutti__read_text(const char *what, const char *path, const char *expected, size_t most,
+                              char **text_p)
+{
+    FILE *file = fopen(path, "re");
+    int problem = file ? 0 : errno;
+    char *text = file ? malloc(most + 1) : NULL;
+    size_t n = 0;
+
+    *text_p = NULL;
+    if (text) {
+        errno = 0;
+        n = fread(text, 1, most, file);
+        problem = ferror(file) ? errno : 0; /* EISDIR, for one */
+        text[n] = '\0';
+    }
+    if (file)
+        fclose(file);
+    if (!text && !problem)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
+    if (!problem && n < most && strlen(text) == n) {
+        *text_p = text;
+        return TUTTI_OK;
+    }
+    free(text);
+    if (problem)
+        return tutti__fail(TUTTI_ERR_ARG, "%s%s: %s%s", what, path, strerror(problem), expected);
+    return tutti__fail(TUTTI_ERR_ARG, "%s%s is no text of less than %zu bytes", what, path, most);
 }
 
 bool tutti__slurp(const char *path, char *text, size_t bytes)

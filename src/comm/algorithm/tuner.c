@@ -2,7 +2,6 @@
 #include "comm/algorithm/tuner.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 
 enum { LINE = 256, FILE_BYTES = 1 << 20 };
@@ -156,36 +155,11 @@ static tutti_status read_line(tutti__tuner *tuner, const char *where, const char
     return add_rule(tuner, &rule);
 }
 
-/* All of it, which the caller frees; NULL if no file is named. what: "TUTTI_TUNER_FILE: ". */
+/* NULL if no file is named. what: "TUTTI_TUNER_FILE: ". */
 static tutti_status read_text(const char *what, const char *path, char **text_p)
 {
-    FILE *file;
-    size_t n;
-    int problem;
-
     *text_p = NULL;
-    if (!*path)
-        return TUTTI_OK;
-    file = fopen(path, "re");
-    if (!file)
-        return tutti__fail(TUTTI_ERR_ARG, "%s%s: %s", what, path, strerror(errno));
-    *text_p = malloc(FILE_BYTES + 1);
-    errno = 0;
-    n = *text_p ? fread(*text_p, 1, FILE_BYTES, file) : 0;
-    problem = ferror(file) ? errno : 0; /* EISDIR, for one */
-    if (*text_p)
-        (*text_p)[n] = '\0';
-    fclose(file);
-    if (!*text_p)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
-    if (!problem && n < FILE_BYTES && strlen(*text_p) == n)
-        return TUTTI_OK;
-    free(*text_p);
-    *text_p = NULL;
-    if (problem)
-        return tutti__fail(TUTTI_ERR_ARG, "%s%s: %s", what, path, strerror(problem));
-    return tutti__fail(TUTTI_ERR_ARG, "%s%s is no text of less than %d bytes", what, path,
-                       FILE_BYTES);
+    return *path ? tutti__read_text(what, path, "", FILE_BYTES, text_p) : TUTTI_OK;
 }
 
 static const char *const VARIABLE = "TUTTI_TUNER_FILE: ";

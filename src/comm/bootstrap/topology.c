@@ -4,7 +4,6 @@
 #include "comm/bootstrap/slurm.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,32 +271,11 @@ tutti_status tutti__topology_of_address(const char *address, const char *pattern
 
 /* ---- The variable ---------------------------------------------------------------------------------------------------- */
 
-/* The file's text, which the caller frees. */
-static tutti_status read_text(const char *path, char **text_p)
+static tutti_status read_file(const char *path, char **text_p)
 {
-    FILE *file = fopen(path, "re");
-    char *text = file ? malloc(FILE_BYTES + 1) : NULL;
-    size_t n = text ? fread(text, 1, FILE_BYTES, file) : 0;
-    int problem = !file ? errno : ferror(file) ? EISDIR : 0;
-
-    *text_p = text;
-    if (file)
-        fclose(file);
-    if (!text && !problem)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
-    if (text)
-        text[n] = '\0';
-    if (!problem && n < FILE_BYTES && strlen(text) == n)
-        return TUTTI_OK;
-    free(text);
-    *text_p = NULL;
-    if (problem)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "TUTTI_TOPOLOGY: %s: %s; expected a file like Slurm's topology.conf, or "
-                           "\"slurm\"",
-                           path, strerror(problem));
-    return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TOPOLOGY: %s is no text of less than %d bytes", path,
-                       FILE_BYTES);
+    return tutti__read_text("TUTTI_TOPOLOGY: ", path,
+                            "; expected a file like Slurm's topology.conf, or \"slurm\"",
+                            FILE_BYTES, text_p);
 }
 
 static tutti_status find_by_slurm(tutti__switches *switches)
@@ -324,7 +302,7 @@ tutti_status tutti__topology_find(const char *host, tutti__switches *switches)
         return TUTTI_OK;
     if (strcmp(path, "slurm") == 0)
         return find_by_slurm(switches);
-    TUTTI_TRY(read_text(path, &text));
+    TUTTI_TRY(read_file(path, &text));
     status = tutti__topology_read(path, text, host, switches);
     free(text);
     return status;
@@ -338,7 +316,7 @@ tutti_status tutti__topology_digest(uint64_t *digest_p)
     *digest_p = *path ? tutti__hash64(path, strlen(path)) : 0;
     if (!*path || strcmp(path, "slurm") == 0)
         return TUTTI_OK;
-    TUTTI_TRY(read_text(path, &text));
+    TUTTI_TRY(read_file(path, &text));
     *digest_p = tutti__hash64(text, strlen(text));
     free(text);
     return TUTTI_OK;
