@@ -30,7 +30,7 @@ for script in demo chaos; do
 done
 run 2 scripts/test -L unit --output-on-fail
 err_has 'ctest has no flag --output-on-fail'
-for tool in check format make-metrics-docs make-operations-doc make-train-docs; do
+for tool in check format make-metrics-docs make-records make-operations-doc make-train-docs; do
     run 0 tools/$tool --help
     out_has "^$tool: "
     run 2 tools/$tool --chek

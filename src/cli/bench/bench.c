@@ -1,5 +1,6 @@
 /* bench.c -- `tutti bench`: reads the flags, and measures in this process or in N workers.   SPDX-License-Identifier: MIT */
 #include "cli/bench/bench.h"
+#include "cli/bench/reproduce.h"
 
 #include "base/flag.h"
 #include "checkpoint/output.h"
@@ -28,6 +29,8 @@ static const char HELP[] =
     "  ping_pong   between rank r and rank r + n/2; time is half of a round trip\n"
     "  step        optimizer steps as tutti train takes them, on synthetic images\n"
     "  loader      batches of a data set, read as training reads them\n"
+    "  reproduce   figures of bench/RECORDS.md, measured again; its flags: tutti bench reproduce "
+    "--help\n"
     "\n"
     "  tutti bench all_reduce -n 2\n"
     "  tutti bench broadcast -n 4 --sizes 4,64K,25M --json broadcast.json\n"
@@ -624,6 +627,8 @@ int tutti__cli_bench(int argc, char **argv)
     line l = {0};
     int64_t n = 0;
 
+    if (argc > 1 && strcmp(argv[1], "reproduce") == 0)
+        return tutti__bench_reproduce(argc - 1, argv + 1);
     if (tutti__wants_help(argc - 1, argv + 1)) {
         fputs(HELP, stdout);
         return 0;
