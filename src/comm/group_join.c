@@ -582,11 +582,8 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
     tutti__bootstrap *boot = &group->boot;
     char key[256];
     int64_t times;
-    uint64_t topology;
 
     TUTTI_TRY(tutti__tuner_digest(&group->comm.choices));
-    TUTTI_TRY(tutti__topology_digest(&topology));
-    group->comm.choices ^= topology;
     if (store)
         TUTTI_TRY(keep_store(group, store));
     if (member->parent) {
