@@ -30,7 +30,6 @@ static uint64_t host_id(const tutti__bootstrap *boot)
 
 tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_info *mine)
 {
-    uint64_t topology;
     long sockets;
 
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_SOCKETS_PER_PAIR, 1, TUTTI__MAX_SOCKETS, &sockets));
@@ -45,8 +44,8 @@ tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_inf
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
     randombytes_buf(&mine->nonce, sizeof mine->nonce);
-    TUTTI_TRY(tutti__topology_find(mine->host, &mine->switches, &topology));
-    mine->choices = boot->comm->choices ^ topology;
+    mine->choices = boot->comm->choices;
+    mine->switches = boot->switches;
     return TUTTI_OK;
 }
 
