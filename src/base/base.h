@@ -301,7 +301,7 @@ bool tutti__is_folder(const char *path);
 tutti_status tutti__make_dirs(const char *path);
 /* Writes all of it to fd; path is for the message. */
 tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t bytes);
-/* A file's text, whole, which the caller frees. ARG: it cannot be read, or is no text of less than `most` bytes; the message begins with
+/* A regular file's text, which the caller frees. ARG: it cannot be read, or is no text of less than `most` bytes; the message begins with
  * `what` ("TUTTI_TUNER_FILE: ") and the path, and `expected` ends it if it cannot be read. MEMORY. */
 tutti_status tutti__read_text(const char *what, const char *path, const char *expected, size_t most,
                               char **text_p);

@@ -54,12 +54,20 @@ tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t by
 tutti_status tutti__read_text(const char *what, const char *path, const char *expected, size_t most,
                               char **text_p)
 {
-    FILE *file = fopen(path, "re");
-    int problem = file ? 0 : errno;
-    char *text = file ? malloc(most + 1) : NULL;
+    struct stat st = {.st_mode = S_IFREG};
+    FILE *file;
+    char *text;
     size_t n = 0;
+    int problem;
 
     *text_p = NULL;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s%s is a pipe or a device; expected a file, which every process reads",
+                           what, path);
+    file = fopen(path, "re");
+    problem = file ? 0 : errno;
+    text = file ? malloc(most + 1) : NULL;
     if (text) {
         errno = 0;
         n = fread(text, 1, most, file);

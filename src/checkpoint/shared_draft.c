@@ -56,13 +56,17 @@ static tutti_status hear(const tutti__shared_draft *s, int from, report *r)
 
 /* ---- Beginning ---------------------------------------------------------------------------------------------- */
 
-/* The others look for the folder, and for the mark in it. */
-static bool look(tutti__shared_draft *s, const place *at)
+/* The others look for the folder, and for the mark in it. MEMORY: of files that may be open there are too many to look. */
+static tutti_status look(tutti__shared_draft *s, const place *at, uint8_t *sees_p)
 {
+    tutti_status status;
+
+    *sees_p = s->rank == 0;
     if (s->rank == 0)
-        return true;
-    return tutti__checkpoint_join(&s->draft, at->folder) == TUTTI_OK &&
-           faccessat(s->draft.at, at->mark, F_OK, 0) == 0;
+        return TUTTI_OK;
+    status = tutti__checkpoint_join(&s->draft, at->folder);
+    *sees_p = status == TUTTI_OK && faccessat(s->draft.at, at->mark, F_OK, 0) == 0;
+    return status == TUTTI_ERR_MEMORY ? status : TUTTI_OK;
 }
 
 static void warn(const tutti__shared_draft *s, const char *folder)
@@ -88,7 +92,7 @@ static tutti_status find_writers(tutti__shared_draft *s)
 {
     place at = {.folder = ""};
     tutti_status status = TUTTI_OK;
-    uint8_t mine, *all = tutti__alloc((size_t)s->size);
+    uint8_t mine = 0, *all = tutti__alloc((size_t)s->size);
 
     s->may = tutti__alloc((size_t)s->size * sizeof *s->may);
     s->headers = tutti__alloc((size_t)s->size * TUTTI__SHARED_FILES * sizeof *s->headers);
@@ -103,7 +107,8 @@ static tutti_status find_writers(tutti__shared_draft *s)
     status = tutti__group_agree(s->group, status);
     if (status == TUTTI_OK)
         status = tutti_broadcast(s->group, TUTTI_BUF(&at, sizeof at, TUTTI_U8), 0, NULL);
-    mine = status == TUTTI_OK && look(s, &at);
+    if (status == TUTTI_OK)
+        status = tutti__group_agree(s->group, look(s, &at, &mine));
     if (status == TUTTI_OK)
         status = tutti_all_gather(s->group, TUTTI_CONST_BUF(&mine, 1, TUTTI_U8),
                                   TUTTI_BUF(all, (size_t)s->size, TUTTI_U8), NULL);

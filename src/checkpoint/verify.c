@@ -221,7 +221,8 @@ static tutti_status verify_folder(verifier *v, const char *path)
     char inside[TUTTI__CHECKPOINT_PATH + 32];
     uint64_t step;
 
-    if (tutti__folder_holds(path, "state.json") || tutti__checkpoint_step(path, &step)) {
+    if (tutti__folder_holds(path, "state.json") || tutti__checkpoint_step(path, &step) ||
+        tutti__tensor_files_path(path, "optimizer", inside)) {
         verify_checkpoint(v, path);
         return TUTTI_OK;
     }

@@ -186,6 +186,23 @@ static tutti_status open_file(tutti__weights *w)
     return TUTTI_OK;
 }
 
+/* That a checkpoint's weights are those of its state.json, if that can be read. */
+static tutti_status check_checkpoint(const tutti__weights_place *place)
+{
+    json_t *state;
+    tutti_status status = TUTTI_OK;
+
+    if (!place->folder[0] || tutti__state_read(&state, place->folder) != TUTTI_OK)
+        return TUTTI_OK;
+    if (tutti__state_check_files(place->folder, "model", state) != TUTTI_OK)
+        status = tutti__fail(TUTTI_ERR_FORMAT,
+                             "%s; restore the checkpoint, or name the file itself, %s, to use its "
+                             "weights all the same",
+                             tutti_last_error(), place->file);
+    json_decref(state);
+    return status;
+}
+
 tutti_status tutti__weights_open(tutti__weights **weights_p, const char *path)
 {
     tutti__weights_place place;
@@ -194,6 +211,8 @@ tutti_status tutti__weights_open(tutti__weights **weights_p, const char *path)
 
     *weights_p = NULL;
     TUTTI_TRY(tutti__weights_find(&place, path));
+    if (tutti__is_folder(path))
+        TUTTI_TRY(check_checkpoint(&place));
     w = tutti__alloc(sizeof *w);
     if (!w)
         return TUTTI_ERR_MEMORY;

@@ -26,7 +26,7 @@ tutti_status tutti__weights_find(tutti__weights_place *place, const char *path);
 
 typedef struct tutti__weights tutti__weights;
 
-/* Finds and opens. Errors: those of find, of the formats. */
+/* Finds and opens. Errors: those of find, of the formats; FORMAT for a checkpoint's folder whose weights are of another one. */
 tutti_status tutti__weights_open(tutti__weights **weights_p, const char *path);
 void tutti__weights_close(tutti__weights *weights);
 /* The file; its format: "safetensors", "PyTorch", "PyTorch, key \"model\"". */

@@ -537,21 +537,8 @@ static const char *const *files_of(const export_line *l)
     return l->hf ? hf : adapter;
 }
 
-/* The first part of the folder's path that is not there yet: its length; 0: all of it is there. */
-static size_t missing_part(const export_line *l)
-{
-    char part[4200];
-
-    for (size_t n = 1; (l->hf || l->adapter) && n < sizeof part && l->paths[1][n - 1]; n++) {
-        snprintf(part, sizeof part, "%.*s", (int)n, l->paths[1]);
-        if ((l->paths[1][n] == '/' || !l->paths[1][n]) && access(part, F_OK) != 0)
-            return n;
-    }
-    return 0;
-}
-
 /* Removes a folder that a failed export has made. */
-static void remove_made(const export_line *l, size_t missing)
+static void remove_made(const export_line *l)
 {
     char path[4200];
 
@@ -561,20 +548,23 @@ static void remove_made(const export_line *l, size_t missing)
         snprintf(path, sizeof path, "%.4000s/%s", l->paths[1], *name);
         (void)unlink(path);
     }
-    for (size_t n = strlen(l->paths[1]); n >= missing && n < sizeof path; n--) {
-        snprintf(path, sizeof path, "%.*s", (int)n, l->paths[1]);
-        if (l->paths[1][n] == '/' || !l->paths[1][n])
-            (void)rmdir(path);
-    }
+    (void)rmdir(l->paths[1]);
 }
 
-/* Before any work: whether what is written may be, and is not there. */
-static tutti_status check_all_free(const export_line *l)
+/* Before any work: whether what is written may be, and is not there; and whether its folder is new. */
+static tutti_status check_all_free(const export_line *l, bool *new_p)
 {
     char path[4200];
 
     if (!l->hf && !l->adapter)
         return check_free(l, "OUT", l->paths[1]);
+    *new_p = access(l->paths[1], F_OK) != 0;
+    if (*new_p) { /* it is made where there is a folder for it */
+        snprintf(path, sizeof path, "%.4000s", l->paths[1]);
+        for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+            path[n - 1] = '\0';
+        TUTTI_TRY(tutti__output_try(path));
+    }
     for (const char *const *name = files_of(l); *name; name++) {
         snprintf(path, sizeof path, "%.4000s/%s", l->paths[1], *name);
         TUTTI_TRY(check_free(l, l->hf ? "--hf" : "--adapter", path));
@@ -587,17 +577,17 @@ static int run_export(int argc, char **argv)
     export_line l;
     tutti__counter counter;
     tutti__tick tick = tutti__counter_begin(&counter, "exporting", "tensors");
-    size_t n = 0, missing;
+    bool is_new = false;
+    size_t n = 0;
     tutti_status status;
 
     if (read_export(&l, argc, argv) != TUTTI_OK)
         return fail_usage("export", tutti_last_error());
-    status = check_all_free(&l);
+    status = check_all_free(&l, &is_new);
     if (status != TUTTI_OK)
         return status == TUTTI_ERR_ARG ? fail_usage("export", tutti_last_error())
                                        : fail("export", status);
     tutti__counter_catch_signals();
-    missing = missing_part(&l);
     status = find_average(&l);
     if (status == TUTTI_OK)
         status = export(&l, &tick, &n);
@@ -605,8 +595,8 @@ static int run_export(int argc, char **argv)
     if (status != TUTTI_OK) {
         int code = fail("export", status);
 
-        if (missing > 0)
-            remove_made(&l, missing);
+        if (is_new)
+            remove_made(&l);
         return tutti__counter_stopped() ? 128 + tutti__counter_stopped() : code;
     }
     tutti__print_line(stdout, "%zu tensor%s in %s%s", n, tutti__s(n), l.paths[1], which(&l));

@@ -74,6 +74,7 @@ typedef struct asked {
     tutti__timeline timeline; /* of the layout with most ranks */
     const char *json, *ranks, *links, *from;
     int hosts;
+    tutti__layout_of_ranks started; /* with those for which a step has no shard */
     double spread;     /* percent */
     char config[4096]; /* an argument: that of a run's keys */
     char **with;       /* arguments with it */
@@ -185,7 +186,9 @@ static tutti_status check_flags(const asked *a)
         return tutti__fail(TUTTI_ERR_ARG, "--hosts and --ranks-per-host say the same: give one");
     if (a->from && a->ask.step_ms > 0)
         return tutti__fail(TUTTI_ERR_ARG, "--from and --step-ms say the same: give one");
-    return TUTTI_OK;
+    if (a->json)
+        TUTTI_TRY(tutti__output_check("--json", a->json));
+    return a->json ? tutti__output_try(a->json) : TUTTI_OK;
 }
 
 /* A run's keys come before those of the command line. */
@@ -224,6 +227,9 @@ static tutti_status settle(asked *to, const tutti__train_config *config)
                            l->ranks, to->hosts);
     if (l->local_ranks == 0)
         l->local_ranks = to->hosts > 0 ? l->ranks / to->hosts : l->ranks;
+    to->started = *l;
+    if (config->shards > 0)
+        tutti__scaling_spares(s, l, config->shards);
     l->zero = (int)config->zero;
     l->zero_ranks = (int)config->zero_ranks;
     l->pipeline = (int)config->pipeline;
@@ -246,16 +252,42 @@ static void print_word(FILE *out, const char *word)
     fputs("'", out);
 }
 
-/* For a shell: the keys as they were given, then what differs, which counts. */
+/* Whether these flags, " --a 1 --b 2", have the one of this argument. */
+static bool has_flag(const char *changes, const char *arg)
+{
+    for (const char *next = strstr(changes, " --"); next; next = strstr(next + 1, " --")) {
+        char flag[64];
+
+        snprintf(flag, sizeof flag, "%.*s", (int)strcspn(next + 1, " "), next + 1);
+        if (tutti__flag_is(arg, flag))
+            return true;
+    }
+    return false;
+}
+
+/* For a shell: the keys as they were given, but for those that differ. */
 static void print_command(FILE *out, const asked *a, const tutti__outlook *first,
                           const tutti__outlook *o)
 {
+    const tutti__layout_of_ranks *l = &a->started;
+    const int hosts = l->ranks / l->local_ranks;
     char changes[128];
 
-    fprintf(out, "the first: tutti train -n %d", a->ask.layout.local_ranks);
-    for (int i = 0; i < a->n_keys; i++)
-        print_word(out, a->keys[i]);
     tutti__outlook_flags(o, first, changes, sizeof changes);
+    if (hosts == 1)
+        fprintf(out, "the first: tutti train -n %d", l->ranks);
+    else
+        fprintf(out,
+                "the first, on each host, K from 0 to %d, of which HOST is the first:\n"
+                "tutti run --nnodes %d --node-rank K --master-addr HOST -n %d tutti train",
+                hosts - 1, hosts, l->local_ranks);
+    for (int i = 0; i < a->n_keys; i++) {
+        if (!has_flag(changes, a->keys[i]))
+            print_word(out, a->keys[i]);
+        else if (!strchr(a->keys[i], '=') && i + 1 < a->n_keys &&
+                 strncmp(a->keys[i + 1], "--", 2) != 0)
+            i++; /* its value */
+    }
     fprintf(out, "%s\n", changes);
 }
 
@@ -368,6 +400,9 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
     if (status == TUTTI_OK && a->ask.limit > 0)
         status = tutti__outlook_fitting(fitting, &n, c, &trainer->parts, &a->ask, &first);
     if (status == TUTTI_OK && tables) {
+        if (a->started.ranks > first.layout.ranks)
+            printf("of %d ranks %d compute, one for each shard; the others are spares\n\n",
+                   a->started.ranks, first.layout.ranks);
         tutti__outlook_print(stdout, &first, c, &a->ask.wire);
         if (a->scaling.rows)
             tutti__scaling_print(stdout, &a->scaling, c);

@@ -42,6 +42,22 @@ tutti_status tutti__scaling_ranks(tutti__scaling *s, const char *text)
     return TUTTI_OK;
 }
 
+void tutti__scaling_spares(tutti__scaling *s, tutti__layout_of_ranks *most, int64_t shards)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->n; i++) {
+        const int ranks = s->ranks[i] > shards ? (int)shards : s->ranks[i];
+
+        if (n == 0 || s->ranks[n - 1] != ranks)
+            s->ranks[n++] = ranks;
+    }
+    s->n = n;
+    most->ranks = s->ranks[n - 1];
+    if (most->local_ranks > most->ranks)
+        most->local_ranks = most->ranks;
+}
+
 static double least(double a, double b)
 {
     return a < b ? a : b;

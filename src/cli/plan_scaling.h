@@ -23,6 +23,8 @@ typedef struct tutti__scaling {
 
 /* Errors: ARG for a text that is none. */
 tutti_status tutti__scaling_ranks(tutti__scaling *scaling, const char *text);
+/* With more ranks than a step has shards, these compute, and the others are spares: at most so many in `most` and in all rows. */
+void tutti__scaling_spares(tutti__scaling *scaling, tutti__layout_of_ranks *most, int64_t shards);
 /* The links that `wire` describes, all hosts alike; or, of a file (path not NULL), what it has for `wire`, which is printed. Also takes
  * over the cost of the wire's calls. Errors: those of tutti__sim_links_read. */
 tutti_status tutti__scaling_links(tutti__scaling *scaling, tutti__wire *wire, const char *path);

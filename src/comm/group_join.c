@@ -581,11 +581,13 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
     double deadline = tutti__now_ms() + group->comm.timeout_ms;
     tutti__bootstrap *boot = &group->boot;
     char key[256];
-    int64_t times;
+    char host[64] = "";
     uint64_t topology;
+    int64_t times;
 
+    gethostname(host, sizeof host - 1);
     TUTTI_TRY(tutti__tuner_digest(&group->comm.choices));
-    TUTTI_TRY(tutti__topology_digest(&topology));
+    TUTTI_TRY(tutti__topology_find(host, &boot->switches, &topology));
     group->comm.choices ^= topology;
     if (store)
         TUTTI_TRY(keep_store(group, store));

@@ -40,6 +40,7 @@ typedef struct simulation {
     double now;
     uint64_t number; /* of messages */
     int done;
+    int unfinished, first_dead; /* ranks that died before they were done, and the first of them */
     tutti__sim_result *result;
 } simulation;
 
@@ -322,6 +323,8 @@ static tutti_status die(simulation *s, int rank)
     simulated_rank *me = &s->ranks[rank];
 
     say(s, rank, "dies");
+    if (!me->done && s->unfinished++ == 0)
+        s->first_dead = rank;
     s->done += !me->done;
     me->dead = true;
     me->core_us = s->now;
@@ -414,6 +417,11 @@ static void finish(simulation *s)
 {
     tutti__sim_result *result = s->result;
 
+    if (s->unfinished == s->ask->machines.ranks) { /* nobody is left who could notice */
+        result->failed = true;
+        result->culprit = s->first_dead;
+        result->us = result->seen_us = s->now;
+    }
     for (int r = 0; r < s->ask->machines.ranks; r++) {
         result->messages += s->ranks[r].messages;
         if (s->ranks[r].messages > result->most_messages)

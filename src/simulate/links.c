@@ -7,7 +7,10 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { FILE_BYTES = 1 << 20 };
 
 const char *const tutti__level_names[TUTTI__LEVELS] = {"core", "host", "switch"};
 
@@ -102,26 +105,22 @@ static tutti_status set_level(tutti__sim_links *links, const char *file, const c
 }
 
 /* Whether it does not begin as JSON, but as a file of tutti bench --tune. */
-static bool is_lines(FILE *file)
+static bool is_lines(const char *text)
 {
-    int c;
+    const char c = text[strspn(text, " \t\r\n")];
 
-    do
-        c = getc(file);
-    while (c == ' ' || c == '\t' || c == '\r' || c == '\n');
-    ungetc(c, file); /* a pipe cannot be rewound */
     return c == '#' || (c >= 'a' && c <= 'z');
 }
 
 /* What tutti bench --tune has measured. All of a host's ranks use its link together, as do all hosts of a switch. */
-static tutti_status read_measured(tutti__sim_links *links, const char *path)
+static tutti_status read_measured(tutti__sim_links *links, const char *path, char *text)
 {
     tutti__level_costs *core = &links->level[TUTTI__LEVEL_CORE],
                        *host = &links->level[TUTTI__LEVEL_HOST],
                        *up = &links->level[TUTTI__LEVEL_SWITCH];
     tutti__coll_links measured;
 
-    TUTTI_TRY(tutti__tuner_read_links(path, &measured));
+    TUTTI_TRY(tutti__tuner_read_links(path, text, &measured));
     for (int i = 0; i < TUTTI__LEVELS; i++) {
         const tutti__coll_link *l = &measured.level[i];
 
@@ -141,22 +140,14 @@ static tutti_status read_measured(tutti__sim_links *links, const char *path)
     return TUTTI_OK;
 }
 
-tutti_status tutti__sim_links_read(tutti__sim_links *links, const char *path)
+static tutti_status read_object(tutti__sim_links *links, const char *path, const char *text)
 {
     tutti_status status = TUTTI_OK;
     json_error_t error;
     const char *name;
     json_t *root, *level;
-    FILE *file = fopen(path, "r");
 
-    if (!file)
-        return tutti__fail_errno(errno, "cannot read %s", path);
-    if (is_lines(file)) {
-        fclose(file);
-        return read_measured(links, path);
-    }
-    root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
-    fclose(file);
+    root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(root))
         status = tutti__fail(TUTTI_ERR_ARG, "%s, line %d: %s", path, root ? 1 : error.line,
                              root ? "expected an object: {\"host\": {\"gbps\": 25}}" : error.text);
@@ -168,6 +159,26 @@ tutti_status tutti__sim_links_read(tutti__sim_links *links, const char *path)
                 break;
         }
     json_decref(root);
+    return status;
+}
+
+tutti_status tutti__sim_links_read(tutti__sim_links *links, const char *path)
+{
+    char *text = malloc(FILE_BYTES);
+    FILE *file = text ? fopen(path, "re") : NULL; /* may be a pipe */
+    const int problem = errno;
+    size_t n = 0;
+    tutti_status status;
+
+    if (!file) {
+        free(text);
+        return tutti__fail_errno(text ? problem : ENOMEM, "cannot read %s", path);
+    }
+    n = fread(text, 1, FILE_BYTES - 1, file);
+    text[n] = '\0';
+    fclose(file);
+    status = is_lines(text) ? read_measured(links, path, text) : read_object(links, path, text);
+    free(text);
     return status;
 }
 

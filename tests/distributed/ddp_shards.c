@@ -213,6 +213,19 @@ static int train(tutti_group *group, const tutti_ddp_opts *opts, const variant *
 
 /* ---- Laws ---------------------------------------------------------------------------------------------------- */
 
+/* What rank 0 has found alone, for all: computed by each of n ranks it would be most of the test's time. */
+typedef struct alone {
+    char digest[33], state[33];
+    int attempts;
+    uint64_t bytes; /* of the optimizer's state */
+} alone;
+
+static int share(tutti_group *group, alone *found)
+{
+    CHECK_OK(tutti_broadcast(group, TUTTI_BUF(found, sizeof *found, TUTTI_U8), 0, NULL));
+    return 0;
+}
+
 /* One rank alone has the same result as all together. */
 static int ranks_change_no_bit(tutti_group *group, void *arg)
 {
@@ -226,24 +239,30 @@ static int ranks_change_no_bit(tutti_group *group, void *arg)
         {.shards = V, .bucket_mb = 1e-3, .first_bucket_mb = 1e-3},
         {.shards = V, .find_unused = true, .bucket_mb = TUTTI_ZERO, .check_replicas = 2},
         {.shards = V, .wire_bits = 32}};
-    tutti_group *alone;
+    const size_t n = TUTTI__COUNT_OF(variants), n_opts = TUTTI__COUNT_OF(opts);
+    alone found[TUTTI__COUNT_OF(variants)][2] = {0}; /* with 64 and 32 bits on the wire */
+    tutti_group *self;
 
     (void)arg;
-    CHECK_OK(tutti_group_split_by(group, tutti_group_rank(group), 0, "alone", &alone));
-    for (size_t k = 0; k < TUTTI__COUNT_OF(variants) * TUTTI__COUNT_OF(opts); k++) {
-        const variant *w = &variants[k % TUTTI__COUNT_OF(variants)],
+    CHECK_OK(tutti_group_split_by(group, tutti_group_rank(group), 0, "self", &self));
+    for (size_t k = 0; k < n * n_opts; k++) {
+        const variant *w = &variants[k % n],
                       one = {.batches = w->batches, .clip = w->clip, .growth = w->growth};
-        const size_t o = k % TUTTI__COUNT_OF(opts);
-        char digest[33], mine[33];
-        int attempts, by_one;
+        const size_t o = k % n_opts;
+        alone *by_one = &found[k % n][o == 3];
+        char digest[33];
+        int attempts;
 
-        CHECK_0(train(alone, o == 3 ? &opts[3] : &opts[0], &one, mine, &by_one));
+        if (!by_one->digest[0] && tutti_group_rank(group) == 0)
+            CHECK_0(train(self, o == 3 ? &opts[3] : &opts[0], &one, by_one->digest,
+                          &by_one->attempts));
+        CHECK_0(share(group, by_one));
         CHECK_0(train(group, &opts[o], w, digest, &attempts));
-        CHECK_TEXT(digest, mine);
-        CHECK(attempts == by_one);
+        CHECK_TEXT(digest, by_one->digest);
+        CHECK(attempts == by_one->attempts);
         CHECK(o == 3 || attempts == STEPS + (w->growth > 0));
     }
-    tutti_group_free(alone);
+    tutti_group_free(self);
     return 0;
 }
 
@@ -266,17 +285,18 @@ static int shares_change_no_bit(tutti_group *group, void *arg)
         {.batches = 2, .seed = 8, .clip = 0.5f, .zero = 3, .copies = 2, .growth = 0x1p20f}};
     const size_t size = (size_t)tutti_group_size(group);
     const int rank = tutti_group_rank(group), last = (int)size - 1;
-    tutti_group *alone;
+    tutti_group *self;
 
     (void)arg;
-    CHECK_OK(tutti_group_split_by(group, rank, 0, "alone", &alone));
+    CHECK_OK(tutti_group_split_by(group, rank, 0, "self", &self));
     for (size_t k = 0; k < TUTTI__COUNT_OF(variants) * TUTTI__COUNT_OF(opts); k++) {
         const variant *shared = &variants[k / TUTTI__COUNT_OF(opts)];
         const size_t o = k % TUTTI__COUNT_OF(opts);
         variant one = *shared;
-        char digest[33], expected[33];
-        int attempts = 0, by_one = 0;
-        size_t bytes, most;
+        alone found = {.attempts = 0};
+        char digest[33];
+        int attempts = 0;
+        size_t most;
         trainer a, b;
 
         if (shared->zero >= 2 && test_device().kind != TUTTI_CPU)
@@ -284,33 +304,38 @@ static int shares_change_no_bit(tutti_group *group, void *arg)
         one.zero = one.copies = 0;
         one.seed = 0;
         one.late = false;
-        CHECK_0(trainer_new_by(&a, alone, o == 3 ? &opts[3] : &opts[0], &one));
+        if (rank == 0)
+            CHECK_0(trainer_new_by(&a, self, o == 3 ? &opts[3] : &opts[0], &one));
         CHECK_0(trainer_new_by(&b, group, &opts[o], shared));
         for (int step = 0; step < STEPS; step++) {
-            CHECK_0(run_step(&a, alone, &one, step, &by_one));
+            if (rank == 0) {
+                CHECK_0(run_step(&a, self, &one, step, &found.attempts));
+                tutti_module_digest(a.module, found.digest);
+                found.bytes = tutti_optim_state_bytes(a.optim);
+                CHECK_0(state_digest(&a, found.state));
+            }
+            CHECK_0(share(group, &found));
             CHECK_0(run_step(&b, group, shared, step, &attempts));
-            CHECK(attempts == by_one);
-            tutti_module_digest(a.module, expected);
+            CHECK(attempts == found.attempts);
             tutti_module_digest(b.module, digest);
-            CHECK_TEXT(digest, expected);
+            CHECK_TEXT(digest, found.digest);
         }
-        bytes = tutti_optim_state_bytes(a.optim);
-        most = (shared->copies && size > 1 ? 2 : 1) * bytes / size;
-        CHECK(tutti_optim_state_bytes(b.optim) >= bytes / size);
-        CHECK(size == 1 || tutti_optim_state_bytes(b.optim) < most + bytes / 4);
+        most = (shared->copies && size > 1 ? 2 : 1) * found.bytes / size;
+        CHECK(tutti_optim_state_bytes(b.optim) >= found.bytes / size);
+        CHECK(size == 1 || tutti_optim_state_bytes(b.optim) < most + found.bytes / 4);
         CHECK(shared->zero < 2 || size == 1 ||
               tutti_zero_get_stats(tutti_ddp_zero(b.ddp)).gradient_bytes <
-                  most / (shared->adam ? 2 : 1) + bytes / 4);
+                  most / (shared->adam ? 2 : 1) + found.bytes / 4);
         CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(b.ddp), b.optim, last));
-        CHECK_0(state_digest(&a, expected));
         if (rank == last) {
             CHECK_0(state_digest(&b, digest));
-            CHECK_TEXT(digest, expected);
+            CHECK_TEXT(digest, found.state);
         }
-        trainer_free(&a);
+        if (rank == 0)
+            trainer_free(&a);
         trainer_free(&b);
     }
-    tutti_group_free(alone);
+    tutti_group_free(self);
     return 0;
 }
 

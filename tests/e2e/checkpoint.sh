@@ -117,4 +117,13 @@ done
 cp -r run broken
 rm broken/checkpoints/step-00000006/optimizer.safetensors
 refused 1 'optimizer.safetensors is missing' "$TUTTI" checkpoint verify broken
+# A copy of a checkpoint elsewhere without its state.json; one with another step's weights, which the file by its own name still gives.
+cp -r run/checkpoints/step-00000006 copied
+rm copied/state.json
+refused 1 'DAMAGED  cannot read copied/state.json' "$TUTTI" checkpoint verify copied
+rm -r copied && cp -r run/checkpoints/step-00000006 copied && cp run/checkpoints/step-00000003/model.safetensors copied
+other='model.safetensors is another file than the one that was written with state.json beside it'
+refused 1 "$other" "$TUTTI" checkpoint export copied copied.pt
+refused 1 "$other" "$TUTTI" eval copied --model mlp --data digits
+[ ! -e copied.pt ] && "$TUTTI" checkpoint export copied/model.safetensors copied.pt >/dev/null || fail "the file itself is refused"
 echo "show, verify, export, init: ok"

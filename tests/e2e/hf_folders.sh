@@ -167,9 +167,10 @@ says short 'shortened: transformer.wpe.weight \(the first 12 of 24 rows\)'
 "$TUTTI" checkpoint export short --hf short.hf >/dev/null
 config n_positions 12 short.hf
 
-# A disk that is full: the folders that export has made are removed, and no others.
+# A folder is made where there is one for it. A disk that is full: a folder that export has made is removed, and no other.
+refused 1 "cannot write full/deep: there is no folder full (mkdir -p makes it)" "$TUTTI" checkpoint export run --hf full/deep
 mkdir there
-for folder in full/deep/ there/deep; do
+for folder in full/ there/deep; do
     refused 4 "File too large" bash -c "trap '' XFSZ; ulimit -f 8; exec $TUTTI checkpoint export run --hf $folder"
 done
 [ ! -e full ] && [ -z "$(ls -A there)" ] || fail "left behind: $(ls -A full there)"

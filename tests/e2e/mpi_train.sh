@@ -58,6 +58,7 @@ for mpi in openmpi mpich; do
     TUTTI_MPI=$module under "$mpi" 2 "path-$mpi" "${small[@]}" --backend mpi
     same native "path-$mpi"
     TUTTI_MPI=nosuch fails 'there is no libtutti_mpi_nosuch.so' "mpirun.$mpi" -n 2 "$TUTTI" train --backend mpi
+    refused 2 'there is no libtutti_mpi_nosuch.so' env TUTTI_MPI=nosuch "$TUTTI" train --backend mpi
     TUTTI_MPI=/no/such/module.so fails 'the module cannot be loaded: /no/such/module.so' \
         "mpirun.$mpi" -n 2 "$TUTTI" train --backend mpi
     fails 'MPI knows nothing of the others' "$TUTTI" run -n 2 "$TUTTI" train --backend mpi

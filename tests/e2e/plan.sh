@@ -44,6 +44,9 @@ plan kept.json --model mini_resnet --batch-size 256 --recompute false
 plan accumulate.json --model mini_resnet --batch-size 64 --grad-accumulation 4
 [ "$(field activations accumulate.json)" -lt "$(field activations kept.json)" ] || fail "smaller batches save nothing"
 plan shards.json --model mlp --ranks 2 --shards 4 --optimizer adamw
+plan spares.json --model mlp --ranks 3,8 --shards 2 --optimizer adamw
+[ "$(field ranks spares.json)" = 2 ] && [ "$(grep -c '"ranks": ' spares.json)" = 2 ] || fail "ranks that no shard is left for compute: $(cat spares.json)"
+grep -q '^of 8 ranks 2 compute, one for each shard; the others are spares$' plan.out || fail "spares are not named: $(cat plan.out)"
 plan large.json --model mlp --ranks 64 --ranks-per-host 8 --link-gbps 1 --link-us 10 --zero 3
 
 # ---- What ranks have of gradients and parameters, and what they gather; layers that are divided
@@ -104,6 +107,10 @@ sed -n 's/^the first: tutti//p' fit.out >pasted
 [ $factor = 100 ] || [ -s "pasted run/summary.json" ] || fail "the command line of the first layout is another run"
 "$TUTTI" plan $keys --ranks 4 --memory 64M --step-ms 10 --local-gbps 10 --local-us 10 --json fit.json >fit.out || fail "--memory of 4 ranks"
 grep -q '^  zero [012], pipeline 2, tensor 2' fit.out && grep -q '^  zero [012], pipeline 2, batch_size' fit.out || fail "no layouts of two dimensions: $(cat fit.out)"
+"$TUTTI" plan $keys --ranks 4 --hosts 2 --memory 1G --step-ms 10 --local-gbps 10 --local-us 10 --link-gbps 1 --link-us 10 --zero 3 --recompute --tensor=2 >fit.out || fail "--memory of 2 hosts"
+command=$(tail -n 1 fit.out)
+[[ "$command" = "tutti run --nnodes 2 --node-rank K --master-addr HOST -n 2 tutti train $keys "* ]] || { cat fit.out; fail "the command line of several hosts"; }
+for key in zero recompute tensor; do [ "$(grep -o -e "--$key" <<<"$command" | wc -l)" = 1 ] || fail "--$key is not there once: $command"; done
 "$TUTTI" plan $keys --ranks 2 --memory 64M --step-ms 10 --local-gbps 10 --local-us 10 --find-unused >fit.out && ! grep "^  zero .*pipeline" fit.out || fail "a pipeline that the keys exclude is proposed"
 "$TUTTI" plan --model mlp --memory 1M --step-ms 10 >fit.out && grep -q '^no layout of 1 rank fits 1 MiB' fit.out || fail "1 MiB is enough?"
 
@@ -159,7 +166,7 @@ refused 2 'pipeline 1 x tensor 3 = 3 does not divide 4 ranks; use 3 or 6 ranks' 
 refused 2 'model mlp has 2 blocks' "$TUTTI" plan --ranks 4 --pipeline 4 --model mlp
 refused 2 'add --tensor T' "$TUTTI" plan --ranks 4 --sequence-parallel
 refused 2 '4 ranks are not divided into hosts of 3' "$TUTTI" plan --ranks 4 --ranks-per-host 3
-refused 2 'a step has 2, fewer than there are ranks, 4' "$TUTTI" plan --ranks 4 --shards 2
+refused 2 'cannot write nowhere/p.json: there is no folder nowhere' timeout 5 "$TUTTI" plan --model resnet50 --data synthetic --json nowhere/p.json
 refused 2 '--memory is "4X", expected bytes, as in 512M or 4G' "$TUTTI" plan --memory 4X
 refused 2 '--ranks is "0", expected a whole number from 1 to 16384' "$TUTTI" plan --ranks 0
 refused 2 '--ranks is "8,16385", expected' "$TUTTI" plan --ranks 8,16385

@@ -56,6 +56,8 @@ cmp -s first.out sim.out && fail "another seed gives the same"
 simulate --ranks 64 --size 4K --kill 7@30us
 [ "$(value status)" = peer_lost ] && [ "$(value culprit)" = 7 ] || fail "a dead rank: $(tail -n 1 sim.out)"
 less "a death is known to all" "$(value time_us)" 200
+simulate --ranks 3 --size 4K --kill 2@0us,0@0us,1@0us
+[ "$(value status)" = peer_lost ] && [ "$(value culprit)" = 2 ] || fail "all are dead: $(tail -n 1 sim.out)"
 simulate --ranks 64 --size 4K --kill 7@1s
 [ "$(value status)" = ok ] || fail "a death after the call: $(tail -n 1 sim.out)"
 simulate --ranks 64 --size 4K --partition 3@20us+1ms
@@ -67,7 +69,7 @@ grep -q '"busiest_link_bytes"' sim.out && ! grep -q '^result' sim.out || fail "-
 
 # ---- Measured links, as tutti bench --tune writes them
 printf '%s\n' '# levels' 'links 0 100 0 0 1' 'links 1 7000 3000 1000 1' >lines
-simulate --ranks 2 --ranks-per-host 1 --op broadcast --size 1000000 --links lines --algorithm direct --chunk 1M
+simulate --ranks 2 --ranks-per-host 1 --op broadcast --size 1000000 --links <(cat lines) --algorithm direct --chunk 1M
 [ "$(value time_us)" = 1013.000 ] || fail "measured links: $(tail -n 1 sim.out)"
 
 # ---- Of a call that has failed, links have carried what they could

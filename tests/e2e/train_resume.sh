@@ -86,6 +86,7 @@ refused 1 'resume: no checkpoint in killed/checkpoints is intact (damaged: step-
     "$TUTTI" train $mlp --run-dir killed --resume auto
 grep -q 'optimizer.safetensors is not a valid' refused.out && grep -q 'state.json is damaged' refused.out || { cat refused.out; fail "it does not say what is damaged"; }
 refused 1 'no checkpoint in killed/checkpoints is intact' "$TUTTI" train $mlp --resume killed
+refused 1 "restore this checkpoint, name another one, or name its run's folder" "$TUTTI" train $mlp --resume killed/checkpoints/step-00000135
 [ "$before" = "$(find killed -type f ! -name .lock -exec md5sum {} + | sort)" ] || fail "a run that was not resumed was changed"
 train killed $mlp --resume no
 grep -q 'its earlier run is now in killed/earlier-1' killed.out || { cat killed.out; fail "the damaged run is gone"; }

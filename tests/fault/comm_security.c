@@ -476,6 +476,7 @@ static void the_store_turns_strangers_away(void **state)
 
     (void)state;
     setenv("TUTTI_SECRET", SECRET, 1);
+    setenv("TUTTI_LOG", "comm:info", 1); /* has those who hang up, too */
     setenv("TORCHELASTIC_RUN_ID", "security-test", 1);
     assert_int_equal(tutti_store_tcp_serve(&store, "127.0.0.1", 0), TUTTI_OK);
     port = tutti_store_port(store);
@@ -496,6 +497,7 @@ static void the_store_turns_strangers_away(void **state)
     assert_true(lines >= 8 && lines <= (tutti__now_ms() - begin) * 1e-3 + 2);
     tutti_store_free(store);
     unsetenv("TORCHELASTIC_RUN_ID");
+    unsetenv("TUTTI_LOG");
 }
 
 /* ---- Who listens where ------------------------------------------------------------------------------------ */

@@ -155,43 +155,47 @@ static tutti_status read_line(tutti__tuner *tuner, const char *where, const char
     return add_rule(tuner, &rule);
 }
 
-/* NULL if no file is named. what: "TUTTI_TUNER_FILE: ". */
-static tutti_status read_text(const char *what, const char *path, char **text_p)
+/* Overwrites the text. */
+static tutti_status read_lines(tutti__tuner *tuner, const char *path, char *text)
 {
-    *text_p = NULL;
-    return *path ? tutti__read_text(what, path, "", FILE_BYTES, text_p) : TUTTI_OK;
-}
-
-static const char *const VARIABLE = "TUTTI_TUNER_FILE: ";
-
-static tutti_status read_file(tutti__tuner *tuner, const char *what, const char *path)
-{
-    char *text, *rest;
-    tutti_status status = read_text(what, path, &text);
+    tutti_status status = TUTTI_OK;
     int number = 0;
 
-    rest = text;
-    while (status == TUTTI_OK && rest && *rest) {
-        char *line = rest, where[LINE];
+    while (status == TUTTI_OK && *text) {
+        char *line = text, where[LINE];
 
-        rest += strcspn(rest, "\n");
-        if (*rest)
-            *rest++ = '\0';
+        text += strcspn(text, "\n");
+        if (*text)
+            *text++ = '\0';
         snprintf(where, sizeof where, "%.200s:%d", path, ++number);
         status = read_line(tuner, where, line);
     }
+    return status;
+}
+
+static tutti_status read_file(tutti__tuner *tuner, const char *path)
+{
+    tutti_status status;
+    char *text;
+
+    TUTTI_TRY(tutti__read_text("TUTTI_TUNER_FILE: ", path, "", FILE_BYTES, &text));
+    tuner->digest = tuner->digest * 31 + tutti__hash64(text, strlen(text));
+    status = read_lines(tuner, path, text);
     free(text);
     return status;
 }
 
 tutti_status tutti__tuner_open(tutti__tuner *tuner, size_t chunk_bytes)
 {
+    const char *forced = tutti__env_text(TUTTI__ENV_ALGORITHM),
+               *path = tutti__env_text(TUTTI__ENV_TUNER_FILE);
     tutti_status status;
 
-    *tuner = (tutti__tuner){.chunk_bytes = chunk_bytes};
-    status = read_forced(tuner, tutti__env_text(TUTTI__ENV_ALGORITHM));
-    if (status == TUTTI_OK)
-        status = read_file(tuner, VARIABLE, tutti__env_text(TUTTI__ENV_TUNER_FILE));
+    *tuner = (tutti__tuner){.chunk_bytes = chunk_bytes,
+                            .digest = *forced ? tutti__hash64(forced, strlen(forced)) : 0};
+    status = read_forced(tuner, forced);
+    if (status == TUTTI_OK && *path)
+        status = read_file(tuner, path);
     if (status != TUTTI_OK)
         tutti__tuner_close(tuner);
     return status;
@@ -204,10 +208,10 @@ void tutti__tuner_close(tutti__tuner *tuner)
     tuner->n_rules = 0;
 }
 
-tutti_status tutti__tuner_read_links(const char *path, tutti__coll_links *links)
+tutti_status tutti__tuner_read_links(const char *path, char *text, tutti__coll_links *links)
 {
     tutti__tuner tuner = {0};
-    tutti_status status = read_file(&tuner, "", path);
+    tutti_status status = read_lines(&tuner, path, text);
 
     if (status == TUTTI_OK && !tuner.has_links)
         status = tutti__fail(TUTTI_ERR_NOT_FOUND,
@@ -219,19 +223,11 @@ tutti_status tutti__tuner_read_links(const char *path, tutti__coll_links *links)
 
 tutti_status tutti__tuner_digest(uint64_t *digest_p)
 {
-    const char *forced = tutti__env_text(TUTTI__ENV_ALGORITHM);
     tutti__tuner tuner;
-    char *text;
 
-    *digest_p = 0;
     TUTTI_TRY(tutti__tuner_open(&tuner, 1)); /* refuses what is wrong */
+    *digest_p = tuner.digest;
     tutti__tuner_close(&tuner);
-    TUTTI_TRY(read_text(VARIABLE, tutti__env_text(TUTTI__ENV_TUNER_FILE), &text));
-    if (*forced)
-        *digest_p = tutti__hash64(forced, strlen(forced));
-    if (text)
-        *digest_p = *digest_p * 31 + tutti__hash64(text, strlen(text));
-    free(text);
     return TUTTI_OK;
 }
 

@@ -23,6 +23,7 @@ typedef struct tutti__tuner {
     bool told[TUTTI__N_OPS];                           /* that the forced one does not fit a call */
     tutti__tuner_rule *rules;
     size_t n_rules;
+    uint64_t digest; /* of both texts */
     bool has_links; /* else only `direct` is chosen without being asked for */
     /* By level (levels.h). given: by a file, which counts the bytes of a host's link, not of a rank's share of it. */
     tutti__coll_links links;
@@ -46,8 +47,9 @@ void tutti__tuner_set_shape(tutti__tuner *tuner, int which, const tutti__comm *c
                             const tutti__places *places, const int *ranks, int n);
 /* Measured ones. */
 void tutti__tuner_set_links(tutti__tuner *tuner, const tutti__coll_links *links);
-/* Replaces what lines "links" of a file say; other lines are checked. Errors as in tutti__tuner_open, and NOT_FOUND: there are none. */
-tutti_status tutti__tuner_read_links(const char *path, tutti__coll_links *links);
+/* What lines "links" of a file's text say, which is overwritten; other lines are checked. Errors as in tutti__tuner_open, with the path,
+ * and NOT_FOUND: there are none. */
+tutti_status tutti__tuner_read_links(const char *path, char *text, tutti__coll_links *links);
 /* The blocks of a call, by its size. */
 void tutti__tuner_place(const tutti__tuner *tuner, tutti__coll *call);
 /* tutti__coll_estimate of a placed call by these links. */

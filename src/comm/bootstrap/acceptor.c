@@ -76,7 +76,8 @@ static void count_failed(tutti__acceptor *a, const tutti__address *from)
 }
 
 /* Logs one a second at most, and the number of others; in a flood none. */
-static void log_refusal(tutti__acceptor *a, const tutti__address *from, const char *why)
+static void log_refusal(tutti__acceptor *a, tutti_log_level level, const tutti__address *from,
+                        const char *why)
 {
     double now = tutti__now_ms();
     char text[80], more[64] = "";
@@ -91,7 +92,7 @@ static void log_refusal(tutti__acceptor *a, const tutti__address *from, const ch
     tutti__address_text(from, text, sizeof text);
     if (a->hidden)
         snprintf(more, sizeof more, " (and %u others since the last such line)", a->hidden);
-    tutti_log(TUTTI_LOG_WARN, "comm", "%s rejects %s: %s%s", a->name, text, why, more);
+    tutti_log(level, "comm", "%s rejects %s: %s%s", a->name, text, why, more);
     a->hidden = 0;
     a->next_line_ms = now + 1000;
 }
@@ -115,11 +116,12 @@ static void release(tutti__acceptor *a, tutti__unproven *u)
     free(u);
 }
 
+/* One that has hung up may be a member of a job that is stopped. */
 static void refuse(tutti__acceptor *a, tutti__unproven *u, const char *why)
 {
     int fd = u->fd;
 
-    log_refusal(a, &u->from, why);
+    log_refusal(a, u->handshake.ended ? TUTTI_LOG_INFO : TUTTI_LOG_WARN, &u->from, why);
     release(a, u);
     close(fd);
 }
@@ -200,7 +202,7 @@ static bool refuse_newcomer(tutti__acceptor *a, int listener)
     error = fd < 0 ? errno : 0;
     if (fd >= 0) {
         tutti__refuse_full(fd);
-        log_refusal(a, &from,
+        log_refusal(a, TUTTI_LOG_WARN, &from,
                     "this process has no descriptor left (see ulimit -n), and others need theirs");
         close(fd);
     }

@@ -10,6 +10,7 @@
 #define TUTTI_COMM_BOOTSTRAP_BOOTSTRAP_H
 
 #include "comm/bootstrap/authentication.h"
+#include "comm/bootstrap/topology.h"
 #include "comm/core/failure.h"
 #include <tutti/group.h>
 
@@ -25,6 +26,7 @@ typedef struct tutti__bootstrap {
     bool connected;    /* with all neighbours */
     int attempt;       /* of the job, if it is launched */
     bool launched;     /* the launcher hosts the store */
+    tutti__switches switches;
     _Atomic bool made; /* by all ranks, as far as this one knows */
 } tutti__bootstrap;
 

@@ -291,33 +291,21 @@ static tutti_status find_by_slurm(tutti__switches *switches)
     return tutti__topology_of_address(address, pattern, switches);
 }
 
-tutti_status tutti__topology_find(const char *host, tutti__switches *switches)
+tutti_status tutti__topology_find(const char *host, tutti__switches *switches, uint64_t *digest_p)
 {
     const char *path = tutti__env_text(TUTTI__ENV_TOPOLOGY);
     tutti_status status;
     char *text;
 
     *switches = (tutti__switches){0};
+    *digest_p = *path ? tutti__hash64(path, strlen(path)) : 0;
     if (!*path)
         return TUTTI_OK;
     if (strcmp(path, "slurm") == 0)
         return find_by_slurm(switches);
     TUTTI_TRY(read_file(path, &text));
+    *digest_p = tutti__hash64(text, strlen(text));
     status = tutti__topology_read(path, text, host, switches);
     free(text);
     return status;
-}
-
-tutti_status tutti__topology_digest(uint64_t *digest_p)
-{
-    const char *path = tutti__env_text(TUTTI__ENV_TOPOLOGY);
-    char *text;
-
-    *digest_p = *path ? tutti__hash64(path, strlen(path)) : 0;
-    if (!*path || strcmp(path, "slurm") == 0)
-        return TUTTI_OK;
-    TUTTI_TRY(read_file(path, &text));
-    *digest_p = tutti__hash64(text, strlen(text));
-    free(text);
-    return TUTTI_OK;
 }

@@ -19,10 +19,9 @@ typedef struct tutti__switches {
     uint64_t id[TUTTI__SWITCHES];
 } tutti__switches;
 
-/* Of this variable; all 0 if it is not set. ARG, with file and line, for a file that is none, or names no switch above `host`. */
-tutti_status tutti__topology_find(const char *host, tutti__switches *switches);
-/* What ranks must have alike: a hash of the file; 0: none. */
-tutti_status tutti__topology_digest(uint64_t *digest_p);
+/* Of this variable; all 0 if it is not set. *digest_p is what ranks must have alike: a hash of the file. ARG, with file and line, for a
+ * file that is none, or names no switch above `host`. */
+tutti_status tutti__topology_find(const char *host, tutti__switches *switches, uint64_t *digest_p);
 
 /* ---- Its parts ------------------------------------------------------------------------------------------------------- */
 

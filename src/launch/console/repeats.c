@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * Only for Tutti's own messages on standard error ("tutti train: ...", "tutti[3] warn comm: ..."), which contain their rank:
- * they repeat if they are the same except for that. All lines of other programs are shown. Log files have every line in any
+ * they repeat if they are the same except for that and processes' numbers. All lines of other programs are shown. Log files have every line in any
  * case. */
 #include "launch/console/console.h"
 
@@ -27,11 +27,12 @@ uint64_t tutti__hash_without_rank(const char *line, size_t bytes, int rank)
     for (size_t i = 0; i < bytes;) {
         bool marked =
             i > 0 && (line[i - 1] == '[' || (i > 4 && memcmp(line + i - 5, "rank ", 5) == 0));
+        const bool process = i > 7 && memcmp(line + i - 8, "process ", 8) == 0;
         size_t digits = 0;
 
-        while (marked && i + digits < bytes && isdigit((unsigned char)line[i + digits]))
+        while ((marked || process) && i + digits < bytes && isdigit((unsigned char)line[i + digits]))
             digits++;
-        if (digits > 0 && digits < 9 && atoi(line + i) == rank) {
+        if (digits > 0 && digits < 9 && (process || atoi(line + i) == rank)) {
             text[n++] = '*';
             i += digits;
         } else {

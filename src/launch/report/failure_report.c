@@ -244,6 +244,13 @@ static bool has_shown(const tutti__log_pipe *pipe, const char *reason)
     return false;
 }
 
+/* Whether two ranks say the same, each of itself. */
+static bool say_alike(const tutti__reason *a, int rank, const tutti__reason *b, int other)
+{
+    return tutti__hash_without_rank(a->text, strlen(a->text), rank) ==
+           tutti__hash_without_rank(b->text, strlen(b->text), other);
+}
+
 /* Whether the console has a line with this message, of that rank or of one that failed for the same reason: another's error may
  * end with the same words. That of rank 0 may not pass through the agent. */
 static bool is_shown(const tutti__workers *all, const tutti__failure *cause)
@@ -253,10 +260,12 @@ static bool is_shown(const tutti__workers *all, const tutti__failure *cause)
     for (int i = 0; i < all->job->opts.n; i++) {
         const tutti__worker *w = &all->list[i];
 
-        if (w != cause->worker &&
-            !(tutti__error_file_read(w, &said) && strcmp(said.text, cause->reason.text) == 0))
+        if (w == cause->worker)
+            said = cause->reason;
+        else if (!tutti__error_file_read(w, &said) ||
+                 !say_alike(&said, w->rank, &cause->reason, cause->worker->rank))
             continue;
-        if ((w->rank == 0 && all->job->opts.rank0_direct) || has_shown(&w->err, cause->reason.text))
+        if ((w->rank == 0 && all->job->opts.rank0_direct) || has_shown(&w->err, said.text))
             return true;
     }
     return false;
@@ -296,14 +305,11 @@ static bool message_of(const tutti__workers *all, const tutti__worker *w, tutti_
  * only quotes that of another. */
 static bool all_alike(const tutti__workers *all, const tutti__failure *cause)
 {
-    const int rank = cause->worker->rank;
     tutti__reason first, message;
-    uint64_t hash;
 
     if (all->job->opts.n < 2 || all->job->round.n_nodes > 1 ||
         !message_of(all, cause->worker, &first))
         return false;
-    hash = tutti__hash_without_rank(first.text, strlen(first.text), rank);
     for (int i = 0; i < all->job->opts.n; i++) {
         const tutti__worker *w = &all->list[i];
 
@@ -311,7 +317,7 @@ static bool all_alike(const tutti__workers *all, const tutti__failure *cause)
             !message_of(all, w, &message) || message.effect != first.effect)
             return false;
         if (strcmp(message.text, first.text) != 0 &&
-            tutti__hash_without_rank(message.text, strlen(message.text), w->rank) != hash)
+            !say_alike(&message, w->rank, &first, cause->worker->rank))
             return false;
     }
     return true;

@@ -282,6 +282,19 @@ static tutti_status read_checkpoint(tutti__resume *r, const char *dir, const cha
     return TUTTI_OK;
 }
 
+/* A checkpoint that was named. */
+static tutti_status read_named(tutti__resume *r, const char *dir, const char *folder)
+{
+    const tutti_status status = read_checkpoint(r, dir, folder);
+
+    if (status != TUTTI_ERR_FORMAT && status != TUTTI_ERR_NOT_FOUND && status != TUTTI_ERR_IO)
+        return status;
+    return tutti__fail(status,
+                       "resume: %s; restore this checkpoint, name another one, or name its run's "
+                       "folder, of which the latest that is intact is taken",
+                       tutti_last_error());
+}
+
 static tutti_status read_first_whole(tutti__resume *r, const char *dir, const uint64_t *steps,
                                      size_t n)
 {
@@ -365,7 +378,7 @@ tutti_status tutti__resume_choose(tutti__resume *r, const tutti__train_job *job)
         return TUTTI_OK;
     TUTTI_TRY(locate(c->resume, dir, &one));
     if (one)
-        return read_checkpoint(r, dir, c->resume);
+        return read_named(r, dir, c->resume);
     TUTTI_TRY(read_latest(r, dir));
     return r->found ? TUTTI_OK
                     : tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no checkpoint in %s", dir);

@@ -115,7 +115,6 @@ tutti_status tutti__session_check_offload(const tutti__session *s)
 tutti_status tutti__session_new_optim(tutti__session *s)
 {
     TUTTI_TRY(new_optim(s));
-    TUTTI_TRY(tutti__session_check_offload(s));
     if (strcmp(s->config->offload, "none") != 0)
         TUTTI_TRY(tutti_optim_offload(s->optim));
     if (!s->config->decay_biases)

@@ -359,6 +359,7 @@ tutti_status tutti__session_open_model(tutti__session *s)
     if (s->data.test_loader)
         TUTTI_TRY(tutti__loader_copy_ahead(s->data.test_loader, s->cx));
     TUTTI_TRY(tutti__amp_check(s));
+    TUTTI_TRY(tutti__session_check_offload(s));
     if (tutti_mesh_size(s->mesh, "pipeline") > 1)
         TUTTI_TRY(tutti__session_open_pipeline(s, &model_opts));
     else
@@ -503,7 +504,6 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
     tutti_ddp_opts opts = tutti__session_ddp_opts(s);
     tutti_group *group = tutti__session_data_group(s);
 
-    TUTTI_TRY(tutti__session_check_offload(s));
     if (s->pipeline && !trains(s->module)) /* it has no state to divide */
         opts.zero = opts.zero_ranks = 0;
     if (s->pipeline)

@@ -98,7 +98,7 @@ static tutti_status choose_module(char *path, size_t capacity)
     if (*asked && find_module(asked, path, capacity))
         return TUTTI_OK;
     if (*asked && n > 0)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+        return tutti__fail(TUTTI_ERR_ARG,
                            "TUTTI_MPI is \"%.60s\", but there is no libtutti_mpi_%.60s.so; there "
                            "is %s; a path works too",
                            asked, asked, names);
