@@ -157,7 +157,7 @@ void tutti__ddp_shard_clock(tutti_ddp *ddp);
 /* Within a step, when buffers belong to a shard. */
 bool tutti__ddp_shards_open(const tutti_ddp *ddp);
 /* As tutti__reducer_drop. */
-tutti_status tutti__ddp_drop_step(tutti_ddp *ddp, uint64_t *digest_p);
+tutti_status tutti__ddp_drop_step(tutti_ddp *ddp);
 /* After a finished step, before the next: resets buffers and the context to the beginning of that step. */
 tutti_status tutti__ddp_take_back(tutti_ddp *ddp);
 

@@ -474,10 +474,10 @@ tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p)
     return tutti__ddp_take_back(ddp);
 }
 
-tutti_status tutti__ddp_drop_step(tutti_ddp *ddp, uint64_t *digest_p)
+tutti_status tutti__ddp_drop_step(tutti_ddp *ddp)
 {
     (void)!end_shard(ddp); /* reported by the reducer */
-    TUTTI_TRY(tutti__reducer_drop(ddp->reducer, digest_p));
+    TUTTI_TRY(tutti__reducer_drop(ddp->reducer));
     ddp->shards->in_step = false;
     return tutti__ddp_take_back(ddp);
 }

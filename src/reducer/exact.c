@@ -223,6 +223,23 @@ static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t la
     return tutti__found_nonfinite(r, g);
 }
 
+static tutti_status add_digest(const tutti_reducer *r, size_t i)
+{
+    const bool on_host = tutti__on_host(r->stream);
+    const tutti__gradient *g = &r->gradients[i];
+    const size_t bytes = g->count * sizeof(float);
+    void *copy = on_host ? NULL : tutti__alloc_unset(bytes + 1);
+    tutti_status status = on_host || copy ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (copy)
+        status = tutti__read(r->stream, copy, r->block + g->offset, bytes);
+    if (status == TUTTI_OK)
+        *r->exact->digest +=
+            tutti__hash64(on_host ? r->block + g->offset : copy, bytes) * (2 * (uint64_t)i + 1);
+    free(copy);
+    return status;
+}
+
 /* Adds gradient i of the current shard. */
 static tutti_status add(tutti_reducer *r, size_t i)
 {
@@ -235,6 +252,8 @@ static tutti_status add(tutti_reducer *r, size_t i)
         TUTTI_TRY(tutti__exact_shares_bring(r, &r->buckets[g->bucket], s->apart));
     if (tutti__may_skip(r))
         s->message[N_NUMBERS + s->n_counters + g->place]++;
+    if (s->digest)
+        TUTTI_TRY(add_digest(r, i));
     TUTTI_TRY(stream->ops->flat->fixed_add(
         stream, tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset),
         (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
@@ -294,6 +313,7 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
         pthread_mutex_unlock(&s->mutex);
     }
     s->leaving |= last;
+    s->digest = NULL;
     s->open = true;
     r->turn++;
     for (size_t b = 0; b < r->n_buckets; b++)
@@ -301,32 +321,17 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
     return TUTTI_OK;
 }
 
-tutti_status tutti__reducer_drop(tutti_reducer *r, uint64_t *digest_p)
+void tutti__reducer_digest_shard(tutti_reducer *r, uint64_t *digest_p)
 {
-    const tutti__exact *s = r->exact;
-    const bool on_host = tutti__on_host(r->stream);
-    tutti_status status;
-    void *copy = NULL;
-
     *digest_p = 0;
+    r->exact->digest = digest_p;
+}
+
+tutti_status tutti__reducer_drop(tutti_reducer *r)
+{
     end_shard(r);
     r->in_step = false;
-    status = r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
-    if (status == TUTTI_OK && !on_host && !(copy = tutti__alloc_unset(2 * r->bytes + 1)))
-        status = TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < r->n && status == TUTTI_OK; i++) {
-        const tutti__gradient *g = &r->gradients[i];
-        const unsigned char *p = s->sums ? tutti__sums_at(s, s->sums, g->offset) : NULL;
-        const size_t bytes = g->count * (size_t)(s->bits / 8);
-
-        if (!(s->brought[i] & TUTTI__IN_SUMS))
-            continue;
-        if (!on_host)
-            status = tutti__read(r->stream, copy, p, bytes);
-        *digest_p = *digest_p * 31 + tutti__hash64(on_host ? p : copy, bytes) + i;
-    }
-    free(copy);
-    return status;
+    return r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
 }
 
 /* ---- All ranks' shards ---- */

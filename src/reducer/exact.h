@@ -27,6 +27,7 @@ struct tutti__exact {
     unsigned char *brought; /* TUTTI__IN_SUMS, TUTTI__IN_LATE */
     int64_t *message;
     tutti_work *ending; /* its reduction, while in flight */
+    uint64_t *digest;   /* of the current shard's gradients; NULL: not wanted */
     bool open;          /* in a shard */
     bool leaving;       /* the last shard has begun */
     bool apart;         /* and after it another, which owns block until the end; under the mutex */

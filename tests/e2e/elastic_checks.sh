@@ -1,4 +1,4 @@
-# TUTTI_CHECK_SHARDS and TUTTI_CHECK_REPLICAS find an elastic program's mistakes, and change no bit of one without.
+# TUTTI_CHECK_SHARDS and TUTTI_CHECK_REPLICAS find an elastic program's mistakes and a rank that computes wrong, and change no bit without.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 program=$BUILD_DIR/tests/program/elastic_mistakes
@@ -23,15 +23,38 @@ run 0 "$TUTTI" train -n 2 --shards 4 --model mlp --data digits --max-steps 8 --e
 equal "digest of tutti train" "$(grep -o '"parameter_digest": *"[^"]*"' "$work/checked/summary.json")" \
     "$(grep -o '"parameter_digest": *"[^"]*"' "$work/plain/summary.json")"
 
+# A rank that computes wrong bits is named, and none of them reach the weights. It is replaced if that happens again.
+said() { cat "$work/out" "$work/err" | grep -qE "$1" || fail "$what: not said: $1"; }
+who='rank [01] \(.*, process [0-9]+\) on core [0-9]+'
+for n in 1 2 3; do
+    what="wrong once, $n ranks"
+    TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n $n "$program" once
+    equal "$what" "$(digest)" "$undisturbed"
+    said "step 6: $who computed shard [0-5] with other bits than $((n + 1)) of $((n + 2)) computations of it; the step is computed again, nothing of it has reached the weights"
+    what="wrong twice, $n ranks"
+    TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n $n "$program" twice
+    digest | grep -qxF "$undisturbed" || fail "$what: $(digest)"
+    said "step 8: $who computed shard [0-5] .*, for the second time: its processor or memory is faulty"
+    said '\) ended with exit code 4 .*: a replacement takes its place'
+done
+what="always wrong"
+TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n 3 "$program" always
+digest | grep -qxF "$undisturbed" || fail "$what: $(digest)"
+said "step 6: rank 1 .* on core [0-9]+ computed shard [0-5] with other bits than 3 of 5 computations of it, and again when it was repeated: its processor or memory is faulty"
+said 'a replacement takes its place'
+# Of two ranks that differ again, either may be wrong.
+what="always wrong, 2 ranks"
+TUTTI_CHECK_SHARDS=2 run 2 "$TUTTI" run -n 2 "$program" always
+said "Or one of the two computes wrong, rank [01] .* on core [0-9]+ or rank [01] .* on core [0-9]+: test both hosts"
+
 # Without a check nobody notices these.
-for mistake in rank count; do
-    run 0 "$TUTTI" run -n 3 "$program" $mistake
-    TUTTI_CHECK_SHARDS=2 run 2 "$TUTTI" run -n 3 "$program" $mistake
-    cat "$work/out" "$work/err" | grep -qE 'step [0-9]+: shard [0-5] has other gradients on rank [0-2] \(digest [0-9a-f]{16}\) than on rank [0-2] \([0-9a-f]{16}\): its data or random numbers were chosen by rank or by a count of this process.s own; they must be a function of \(seed, step, shard\)' ||
-        fail "$mistake: $(cat "$work/err")"
+for what in rank count; do
+    TUTTI_CHECK_SHARDS=0 run 0 "$TUTTI" run -n 3 "$program" $what
+    TUTTI_CHECK_SHARDS=2 run 2 "$TUTTI" run -n 3 "$program" $what
+    said 'step [0-9]+: shard [0-5] has other gradients on rank [0-2] \(digest [0-9a-f]{16}\) than on rank [0-2] \([0-9a-f]{16}\), and when all computed it again there was no majority. Either its data or random numbers were chosen by rank or by a count of this process.s own: they must be a function of \(seed, step, shard\)'
 done
 TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n 3 "$program" blind
-equal "warnings" "$(cat "$work/out" "$work/err" | grep -c 'TUTTI_CHECK_SHARDS: no shard is compared, because part "sums" takes shards and has no `compare`')" 1
+equal "warnings" "$(cat "$work/out" "$work/err" | grep -c 'TUTTI_CHECK_SHARDS: no shard is compared, because part "sums" takes shards and has no `compare` and `drop`')" 1
 TUTTI_CHECK_REPLICAS=1 run 2 "$TUTTI" run -n 3 "$program" optimizer
 grep -q 'replicas differ at step 7: .*"momentum_buffer of fc.weight" is the first that differs' "$work/out" "$work/err" || fail "the optimizer is not named"
 TUTTI_CHECK_REPLICAS=2 run 2 "$TUTTI" run -n 3 "$program" part

@@ -2,6 +2,7 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ddp/ddp.h"
+#include "elastic/settings.h"
 #include "train/machine/signals.h"
 #include "train/run/regroup.h"
 #include "train/config/agreement.h"
@@ -92,7 +93,8 @@ static tutti_status compute(tutti__train_run *run, int shard)
     s->step.samples = (uint64_t *)counters + TUTTI__COUNT_SAMPLES;
     if (!tutti__session_next_batch(s, run->position.at.batch, &batch))
         return tutti_loader_status(s->data.train_loader);
-    ask_ahead(run, shard);
+    if (!tutti__elastic_is_trial(s->elastic))
+        ask_ahead(run, shard);
     TUTTI_TRY(tutti__session_accumulate(s, &batch, begin_ns, &rest));
     return count_shard(s, counters);
 }
