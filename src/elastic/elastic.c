@@ -296,7 +296,9 @@ static tutti_status exchange_reports(tutti_elastic *e)
 {
     const size_t n = sizeof *e->reports / sizeof(int64_t);
     const tutti__try_report mine = {.flags = (e->asked_to_regroup ? TUTTI__ASKS_REGROUP : 0) |
-                                             (e->asked_to_leave ? TUTTI__ASKS_LEAVE : 0),
+                                             (e->asked_to_leave ? TUTTI__ASKS_LEAVE : 0) |
+                                             (e->redundant.caught > 0 ? TUTTI__WAS_WRONG : 0) |
+                                             e->redundant.damage,
                                     .ns = e->shard_ns,
                                     .computed = e->computed};
 
@@ -315,7 +317,7 @@ static tutti_status note_reports(tutti_elastic *e)
         computed += e->reports[r].computed;
         e->speeds[r] = e->reports[r].ns;
     }
-    e->regrouping = flags != 0;
+    e->regrouping = (flags & (TUTTI__ASKS_REGROUP | TUTTI__ASKS_LEAVE)) != 0;
     e->leaving = (e->reports[tutti_group_rank(e->group)].flags & TUTTI__ASKS_LEAVE) != 0;
     if (computed == e->opts.shards)
         return TUTTI_OK;
@@ -336,12 +338,13 @@ static tutti_status close_try(tutti_elastic *e, bool *again_p)
     TUTTI_TRY(finish_parts(e, again_p));
     status = exchange_reports(e);
     if (status == TUTTI_OK) {
+        TUTTI_TRY(note_reports(e));
         TUTTI_TRY(tutti__redundancy_judge(e, again_p));
-        return note_reports(e);
+        return tutti__redundancy_heed(e, again_p);
     }
-    /* All means are complete, though a rank has died since: the step counts, unless they had to be checked. Ranks that lack a mean
-     * receive the state from the others. */
-    return !*again_p && !tutti__redundancy_is_checked(e) && tutti__elastic_is_loss(e, status)
+    /* All means are complete, though a rank has died since: the step counts, unless they are wrong or had to be checked. Ranks that
+     * lack a mean receive the state from the others. */
+    return !*again_p && !tutti__redundancy_is_open(e) && tutti__elastic_is_loss(e, status)
                ? TUTTI_OK
                : status;
 }

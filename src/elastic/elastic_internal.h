@@ -38,7 +38,14 @@ typedef struct tutti__try_report {
     int64_t flags, computed; /* shards, in this try */
     int64_t ns;              /* that a shard takes this rank; 0: not known */
 } tutti__try_report;
-enum { TUTTI__ASKS_REGROUP = 1, TUTTI__ASKS_LEAVE = 2 };
+/* SEES_DAMAGE: sums are not what was added to them; OWN_DAMAGE: in this rank's memory; WAS_WRONG: it was found wrong before. */
+enum {
+    TUTTI__ASKS_REGROUP = 1,
+    TUTTI__ASKS_LEAVE = 2,
+    TUTTI__SEES_DAMAGE = 4,
+    TUTTI__OWN_DAMAGE = 8,
+    TUTTI__WAS_WRONG = 16
+};
 
 /* ---- Shards that two ranks compute (redundant_shards.c) ---- */
 
@@ -74,6 +81,8 @@ typedef struct tutti__redundancy {
     tutti__digested_shard own, ahead; /* in the present try; in the trial before */
     uint64_t began_ns;
     int64_t cost_own_ns;
+    int64_t damage;     /* SEES_DAMAGE, OWN_DAMAGE, in the present try */
+    char damaged[64];   /* the gradient */
     int caught;   /* times that this worker was wrong */
     bool spoiled; /* the state may be wrong: a rank computed wrong for an unknown time */
 } tutti__redundancy;
@@ -186,10 +195,12 @@ tutti_status tutti__redundancy_next(tutti_elastic *e, int *shard_p);
 void tutti__redundancy_note(tutti_elastic *e, int shard);
 /* When the shard is computed. */
 tutti_status tutti__redundancy_end_shard(tutti_elastic *e);
-/* The present step counts only if `judge` says so. */
-bool tutti__redundancy_is_checked(const tutti_elastic *e);
+/* The present step counts only if all ranks agree that it does, not if the end of another is met before. */
+bool tutti__redundancy_is_open(const tutti_elastic *e);
 /* Before a step counts, collective: sets *again_p if two ranks had other digests of a shard. */
 tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p);
+/* From all ranks' flags: sets *again_p if any saw damage. Status as of a vote. */
+tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p);
 /* Drops a trial. A vote is collective: MISMATCH without a majority; DEVICE on a rank that was wrong and must end, and GROUP errors on
  * the others. */
 tutti_status tutti__redundancy_end_trial(tutti_elastic *e);

@@ -13,6 +13,7 @@ tutti_status tutti__ranges_init(tutti__kept_ranges *ranges, tutti_elastic *e,
     *ranges = (tutti__kept_ranges){.e = e, .reducer = reducer};
     while (tutti_reducer_name(reducer, ranges->n))
         ranges->n++;
+    tutti__reducer_tolerate_damage(reducer);
     ranges->saved = tutti__alloc((ranges->n + 1) * sizeof *ranges->saved);
     return ranges->saved ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
@@ -47,6 +48,11 @@ void tutti__ranges_digest(tutti__kept_ranges *ranges)
 
 void tutti__ranges_finished(tutti__kept_ranges *ranges, bool again)
 {
+    bool own;
+    const char *damaged = again ? NULL : tutti__reducer_damage(ranges->reducer, &own);
+
+    if (damaged)
+        tutti__elastic_damaged(ranges->e, damaged, own);
     ranges->finished = !again;
     ranges->step = tutti_elastic_step(ranges->e);
 }

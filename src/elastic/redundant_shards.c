@@ -104,6 +104,7 @@ void tutti__redundancy_begin_try(tutti_elastic *e)
 
     d->trial = TUTTI__NO_TRIAL;
     d->own.shard = d->digested = -1;
+    d->damage = 0;
     if (d->dispute.shard >= 0) {
         d->trial = TUTTI__TRIAL_VOTE;
         d->left = (int)d->dispute.shard;
@@ -123,9 +124,14 @@ void tutti__redundancy_begin_try(tutti_elastic *e)
 
 /* ---- A shard ---- */
 
-bool tutti__redundancy_is_checked(const tutti_elastic *e)
+static bool is_checked(const tutti_elastic *e)
 {
     return e->redundant.checked == e->step + 1;
+}
+
+bool tutti__redundancy_is_open(const tutti_elastic *e)
+{
+    return is_checked(e) || e->redundant.damage != 0;
 }
 
 /* Of the shard that this rank has just computed. */
@@ -169,7 +175,7 @@ void tutti__redundancy_note(tutti_elastic *e, int shard)
 {
     tutti__redundancy *d = &e->redundant;
 
-    for (int r = 0; r < e->size && tutti__redundancy_is_checked(e) && d->own.shard < 0; r++)
+    for (int r = 0; r < e->size && is_checked(e) && d->own.shard < 0; r++)
         if (e->ranges[r] == shard)
             d->digested = shard;
 }
@@ -223,7 +229,7 @@ tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p)
     check_report *all;
     tutti_status status;
 
-    if (!tutti__redundancy_is_checked(e))
+    if (!is_checked(e))
         return TUTTI_OK;
     all = tutti__alloc((size_t)e->size * sizeof *all);
     status = all ? exchange(e, &mine, sizeof mine, all) : TUTTI_ERR_MEMORY;
@@ -289,12 +295,12 @@ static bool decide(verdict *v)
     return true;
 }
 
-static void describe(const tutti_elastic *e, const verdict *v, int r, char text[256])
+static void describe(const tutti_elastic *e, int r, int core, char text[256])
 {
     char who[160];
 
     tutti__group_rank_text(e->group, r, who, sizeof who);
-    snprintf(text, 256, "%s on core %d", who, v->ballots[r].core);
+    snprintf(text, 256, "%s on core %d", who, core);
 }
 
 static tutti_status fail_undecided(const tutti_elastic *e, const verdict *v)
@@ -302,8 +308,8 @@ static tutti_status fail_undecided(const tutti_elastic *e, const verdict *v)
     const tutti__dispute *dispute = v->dispute;
     char a[256], b[256];
 
-    describe(e, v, dispute->rank[0], a);
-    describe(e, v, dispute->rank[1], b);
+    describe(e, dispute->rank[0], v->ballots[dispute->rank[0]].core, a);
+    describe(e, dispute->rank[1], v->ballots[dispute->rank[1]].core, b);
     return tutti__fail(
         TUTTI_ERR_MISMATCH,
         "step %llu: shard %d has other gradients on rank %d (digest %016" PRIx64
@@ -315,33 +321,40 @@ static tutti_status fail_undecided(const tutti_elastic *e, const verdict *v)
         (uint64_t)dispute->digest[0], dispute->rank[1], (uint64_t)dispute->digest[1], a, b);
 }
 
-/* One rank was wrong: it stays, or ends; then the others continue without it, from a state that it has had no part in if it has been
- * wrong for an unknown time. */
-static tutti_status sentence(tutti_elastic *e, const verdict *v)
+/* `text`: that rank r was wrong. It stays, or ends, and then the others continue without it. */
+static tutti_status sentence(tutti_elastic *e, int r, bool ends, const char *text)
 {
-    const ballot *its = &v->ballots[v->culprit];
-    const bool ends = v->repeats || its->caught + 1 >= ENDS_AFTER, me =
-        v->culprit == tutti_group_rank(e->group);
-    char who[256], text[640];
+    const bool me = r == tutti_group_rank(e->group);
     tutti_status status;
 
-    describe(e, v, v->culprit, who);
+    e->redundant.caught += me;
+    if (!ends)
+        return TUTTI_OK;
+    if (me)
+        return tutti__fail(TUTTI_ERR_DEVICE, "%s. Take this host out of service, or test it", text);
+    status = tutti_barrier(e->group, NULL); /* ends with the group, which that rank leaves */
+    return status == TUTTI_OK ? tutti__fail(TUTTI_ERR_PEER, "%s", text) : status;
+}
+
+/* A rank that was wrong again has been so for an unknown time: the others' state may come from it, too. */
+static tutti_status punish(tutti_elastic *e, const verdict *v)
+{
+    const ballot *its = &v->ballots[v->culprit];
+    const bool ends = v->repeats || its->caught + 1 >= ENDS_AFTER;
+    char who[256], text[640];
+    const int teller = v->culprit == 0 && ends && e->size > 1; /* the culprit ends with this message */
+
+    describe(e, v->culprit, its->core, who);
     snprintf(text, sizeof text,
              "step %llu: %s computed shard %d with other bits than %d of %d computations of it%s",
              (unsigned long long)e->step, who, (int)v->dispute->shard, v->n_right, v->n,
              v->repeats ? ", and again when it was repeated: its processor or memory is faulty"
              : ends     ? ", for the second time: its processor or memory is faulty"
                         : "; the step is computed again, nothing of it has reached the weights");
-    if (tutti_group_rank(e->group) == (v->culprit == 0 && ends && e->size > 1))
+    if (tutti_group_rank(e->group) == teller)
         tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
-    e->redundant.caught += me;
-    if (!ends)
-        return TUTTI_OK;
-    if (me)
-        return tutti__fail(TUTTI_ERR_DEVICE, "%s. Take this host out of service, or test it", text);
-    status = tutti_barrier(e->group, NULL); /* ends with the group, which the culprit leaves */
     e->redundant.spoiled = v->repeats;
-    return status == TUTTI_OK ? tutti__fail(TUTTI_ERR_PEER, "%s", text) : status;
+    return sentence(e, v->culprit, ends, text);
 }
 
 static tutti_status vote(tutti_elastic *e)
@@ -356,9 +369,61 @@ static tutti_status vote(tutti_elastic *e)
     d->dispute.shard = -1;
     d->due = true; /* in the step's next try */
     if (status == TUTTI_OK)
-        status = decide(&v) ? sentence(e, &v) : fail_undecided(e, &v);
+        status = decide(&v) ? punish(e, &v) : fail_undecided(e, &v);
     free(all);
     return status;
+}
+
+/* ---- Sums that have changed ---- */
+
+void tutti__elastic_damaged(tutti_elastic *e, const char *gradient, bool own)
+{
+    tutti__redundancy *d = &e->redundant;
+
+    d->damage |= TUTTI__SEES_DAMAGE | (own ? TUTTI__OWN_DAMAGE : 0);
+    snprintf(d->damaged, sizeof d->damaged, "%s", gradient);
+}
+
+/* The first rank with all of these flags, or without any of them; -1: none. */
+static int find_flags(const tutti_elastic *e, int64_t flags, bool without)
+{
+    for (int r = 0; r < e->size; r++)
+        if ((e->reports[r].flags & flags) == (without ? 0 : flags))
+            return r;
+    return -1;
+}
+
+tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p)
+{
+    tutti__redundancy *d = &e->redundant;
+    int culprit = find_flags(e, TUTTI__OWN_DAMAGE, false);
+    const int seer = find_flags(e, TUTTI__SEES_DAMAGE, false);
+    char who[256] = "a rank", text[640];
+    bool ends;
+
+    if (seer < 0)
+        return TUTTI_OK;
+    *again_p = true;
+    /* Others have received the right sums: it was this rank's copy of them. */
+    if (culprit < 0 && find_flags(e, TUTTI__SEES_DAMAGE, true) >= 0)
+        culprit = seer;
+    if (culprit < 0 && e->size == 1)
+        culprit = 0;
+    ends = culprit >= 0 && (e->reports[culprit].flags & TUTTI__WAS_WRONG) != 0;
+    if (culprit >= 0 && culprit == tutti_group_rank(e->group))
+        describe(e, culprit, sched_getcpu(), who);
+    else if (culprit >= 0)
+        tutti__group_rank_text(e->group, culprit, who, sizeof who);
+    snprintf(text, sizeof text,
+             "step %llu: in the memory of %s%s the sums over shards of \"%s\" have changed since "
+             "they were added up%s",
+             (unsigned long long)e->step, who, culprit < 0 ? ", or on the way to another," : "",
+             d->damaged,
+             ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
+                  : "; the step is computed again, nothing of it has reached the weights");
+    if (tutti_group_rank(e->group) == (culprit >= 0 ? culprit : seer) && !ends)
+        tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
+    return culprit < 0 ? TUTTI_OK : sentence(e, culprit, ends, text);
 }
 
 tutti_status tutti__redundancy_end_trial(tutti_elastic *e)

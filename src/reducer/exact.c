@@ -22,7 +22,7 @@ enum { LIMIT_64 = 51, ROOM_64 = 12, ROOM_32 = 4 };
 #define NOT_FINITE UINT32_C(0x7f800000) /* bits of |x| from here on: infinity and NaN */
 #define MAX_SHARDS 4096
 
-/* The message: these numbers, then the program's counters, then with find_unused the users of each gradient, by place. */
+/* The message: these numbers, then the program's counters, then totals of each gradient, by place, and with find_unused its users. */
 enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, N_NUMBERS };
 
 int tutti__exact_count(const tutti_reducer *r)
@@ -96,7 +96,17 @@ static tutti_status check(const tutti_reducer *r, const tutti_reducer_opts *opts
 
 static size_t message_length(const tutti_reducer *r)
 {
-    return N_NUMBERS + r->exact->n_counters + (tutti__may_skip(r) ? r->n_reduced : 0);
+    return N_NUMBERS + r->exact->n_counters + (tutti__may_skip(r) ? 2 : 1) * r->n_reduced;
+}
+
+static int64_t *totals_in_message(const tutti_reducer *r)
+{
+    return r->exact->message + N_NUMBERS + r->exact->n_counters;
+}
+
+static int64_t *users_in_message(const tutti_reducer *r)
+{
+    return totals_in_message(r) + r->n_reduced;
 }
 
 tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
@@ -118,7 +128,7 @@ tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
     s->fixed = tutti__alloc((r->n + 1) * sizeof *s->fixed);
     s->all = tutti__alloc((r->n + 1) * sizeof *s->all);
     s->brought = tutti__alloc(r->n + 1);
-    s->message = s->n_counters < PTRDIFF_MAX / sizeof *s->message - r->n - N_NUMBERS
+    s->message = s->n_counters < PTRDIFF_MAX / sizeof *s->message - 2 * r->n - N_NUMBERS
                      ? tutti__alloc(message_length(r) * sizeof *s->message)
                      : NULL;
     s->largest = stream->ops->alloc(stream->device, 2 * (r->n + 1) * sizeof *s->largest, true);
@@ -128,7 +138,7 @@ tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < r->n; i++)
         s->ranges[i] = FIRST_RANGE;
-    return TUTTI_OK;
+    return tutti__totals_new(r);
 }
 
 void tutti__exact_free(tutti_reducer *r)
@@ -142,6 +152,7 @@ void tutti__exact_free(tutti_reducer *r)
     if (s->seen != s->largest)
         stream->ops->host_free(stream->device, s->seen);
     stream->ops->free(stream->device, s->largest);
+    tutti__totals_free(r);
     if (r->kept_in_part)
         tutti__exact_shares_free(r);
     free(s->ranges);
@@ -211,6 +222,7 @@ tutti_status tutti__exact_begin(tutti_reducer *r)
     memset(s->message, 0, message_length(r) * sizeof *s->message);
     for (size_t i = 0; i < r->n; i++)
         s->fixed[i] = fixed_of(s, s->ranges[i]);
+    TUTTI_TRY(tutti__totals_begin(r));
     return stream->ops->zero(stream, s->largest, 2 * (r->n + 1) * sizeof *s->largest);
 }
 
@@ -247,17 +259,19 @@ static tutti_status add(tutti_reducer *r, size_t i)
     tutti__exact *s = r->exact;
     const tutti__gradient *g = &r->gradients[i];
     const unsigned char place = s->apart ? TUTTI__IN_LATE : TUTTI__IN_SUMS;
+    const tutti__fixed_seen seen = {
+        &s->largest[i], tutti__totals_of(r, s->apart ? TUTTI__TOTAL_LATE : TUTTI__TOTAL_ADDED, i)};
 
     if (r->kept_in_part)
         TUTTI_TRY(tutti__exact_shares_bring(r, &r->buckets[g->bucket], s->apart));
     if (tutti__may_skip(r))
-        s->message[N_NUMBERS + s->n_counters + g->place]++;
+        users_in_message(r)[g->place]++;
     if (s->digest)
         TUTTI_TRY(add_digest(r, i));
     TUTTI_TRY(stream->ops->flat->fixed_add(
         stream, tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset),
         (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
-        !(s->brought[i] & place), &s->largest[i]));
+        !(s->brought[i] & place), &seen));
     s->brought[i] |= place;
     return r->stream ? TUTTI_OK : look(r, g, s->largest[i]);
 }
@@ -363,10 +377,12 @@ static tutti_status make_mean(const tutti_reducer *r, size_t i, size_t at, size_
     tutti_stream *stream = r->own ? r->own : r->exact->stream;
     const tutti__exact *s = r->exact;
     const size_t offset = r->gradients[i].offset + at * sizeof(float);
+    const tutti__fixed_seen seen = {&s->largest[r->n + 1 + i],
+                                    tutti__totals_of(r, TUTTI__TOTAL_MEANS, i)};
 
     return stream->ops->flat->fixed_mean(stream, (float *)(void *)(r->block + offset),
                                          tutti__sums_at(s, s->sums, offset), n, &s->fixed[i],
-                                         s->count, &s->largest[r->n + 1 + i]);
+                                         s->count, &seen);
 }
 
 static tutti_status make_means(tutti_reducer *r, tutti__bucket *b)
@@ -408,6 +424,7 @@ tutti_status tutti__exact_reduce(tutti_reducer *r, tutti__bucket *b)
     tutti__exact *s = r->exact;
     tutti_status status = TUTTI_OK;
 
+    tutti__totals_verify(r, b);
     TUTTI_TRY(sum(r, b));
     pthread_mutex_lock(&s->mutex);
     if (!s->apart || s->joining)
@@ -459,6 +476,7 @@ tutti_status tutti__exact_close(tutti_reducer *r)
         r->buckets[b].pending = 0;
     TUTTI_TRY(tutti__step_launch(r));
     TUTTI_TRY(see_contributions(r));
+    TUTTI_TRY(tutti__totals_tell(r, totals_in_message(r)));
     s->message[LATE] = s->apart;
     s->message[RANGES] = compared(r, tutti__hash64(s->ranges, r->n * sizeof *s->ranges));
     tutti__step_label(r, 0);
@@ -571,17 +589,21 @@ tutti_status tutti__exact_end(tutti_reducer *r)
         return status;
     TUTTI_TRY(check_message(r));
     for (size_t place = 0; tutti__may_skip(r) && place < r->n_reduced; place++)
-        r->users[place] = (int32_t)s->message[N_NUMBERS + s->n_counters + place];
+        r->users[place] = (int32_t)users_in_message(r)[place];
     if (s->message[LATE] > 0) {
         s->joining = true;
         TUTTI_TRY(stream->ops->zero(stream, s->largest + r->n + 1, r->n * sizeof *s->largest));
+        TUTTI_TRY(tutti__totals_forget_means(r));
         TUTTI_TRY(tutti__step_relaunch(r));
     }
     if (r->kept_in_part)
         tutti__exact_shares_drop(r, false);
     if (s->message[MISFITS] > 0 || s->message[NONFINITE] > 0)
         TUTTI_TRY(settle(r));
-    return s->again ? TUTTI_OK : adapt(r);
+    if (s->again)
+        return TUTTI_OK;
+    TUTTI_TRY(adapt(r));
+    return tutti__totals_check(r, totals_in_message(r));
 }
 
 /* ---- Public functions ---- */
