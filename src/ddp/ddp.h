@@ -39,6 +39,7 @@ typedef enum tutti__use {
 } tutti__use;
 
 typedef struct tutti__ddp_shards tutti__ddp_shards; /* logical_shards.c */
+typedef struct tutti__flips tutti__flips;           /* flips.c */
 
 typedef struct tutti__ddp_clock {
     uint64_t step_ns, backward_ns; /* of this step: when forward and backward began */
@@ -83,6 +84,7 @@ struct tutti_ddp {
     bool partial;              /* some ranks have joined */
     bool shadowing;            /* this rank has joined, and brings zeros to this backward */
     tutti_zero *zero;          /* NULL: opts.zero is 0 */
+    tutti__flips *flips;       /* NULL: none are injected */
 };
 
 /* The stream on which the model is computed. */
