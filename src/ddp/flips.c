@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum kind { PARAMETERS, STATE, BUFFERS, GRADIENTS, MEANS, ANY, KINDS } kind;
+typedef enum kind { PARAMETERS, STATE, BUFFERS, GRADIENTS, SUMS, MEANS, ANY, KINDS } kind;
 
 static const char *const kind_names[KINDS] = {
     [PARAMETERS] = "parameters", [STATE] = "state", [BUFFERS] = "buffers",
-    [GRADIENTS] = "gradients",   [MEANS] = "means", [ANY] = "any"};
+    [GRADIENTS] = "gradients",   [SUMS] = "sums",   [MEANS] = "means",     [ANY] = "any"};
 
 struct tutti__flips {
     double rate;
@@ -37,8 +37,8 @@ static tutti_status refuse(const char *text)
 {
     return tutti__fail(TUTTI_ERR_ARG,
                        "TUTTI_CHAOS_FLIP is \"%.80s\", expected RATE:KIND:KEEP:SEED with a rate of "
-                       "0 to 1 a step, a kind of parameters, state, buffers, gradients, means or "
-                       "any, and two numbers, as in 0.01:parameters:1:7",
+                       "0 to 1 a step, a kind of parameters, state, buffers, gradients, sums, "
+                       "means or any, and two numbers, as in 0.01:parameters:1:7",
                        text);
 }
 
@@ -206,6 +206,17 @@ static void flip_gradient(const tutti_ddp *ddp, float *p, size_t at, const char 
     flip(ddp, name, p, false, at);
 }
 
+/* With shards. */
+static void flip_sum(const tutti_ddp *ddp, size_t i, size_t at)
+{
+    const int bit = tutti__reducer_flip_sum(ddp->reducer, i, at, ddp->flips->words[2]);
+
+    if (bit >= 0)
+        tutti_log(TUTTI_LOG_WARN, "chaos",
+                  "training step %llu: bit %d of element %zu of the sums of %s flipped",
+                  (unsigned long long)ddp->flips->last, bit, at, ddp->parameters[i]->name);
+}
+
 /* ---- A step ---- */
 
 void tutti__flips_begin(tutti_ddp *ddp)
@@ -239,7 +250,7 @@ void tutti__flips_gradient(tutti_ddp *ddp, size_t i)
     tutti__flips *f = ddp->flips;
     uint64_t all = 0, at;
 
-    if (!f || f->now != GRADIENTS)
+    if (!f || (f->now != GRADIENTS && f->now != SUMS))
         return;
     for (size_t k = 0; k < ddp->n; k++)
         if (ddp->roles[k] == TUTTI__AVERAGED)
@@ -251,7 +262,10 @@ void tutti__flips_gradient(tutti_ddp *ddp, size_t i)
             ddp->roles[k] == TUTTI__AVERAGED ? (uint64_t)tutti_shape_count(t->shape) : 0;
 
         if (at < count && k == i) {
-            flip_gradient(ddp, t->parameter->grad, (size_t)at, "the gradient");
+            if (f->now == SUMS)
+                flip_sum(ddp, i, (size_t)at);
+            else
+                flip_gradient(ddp, t->parameter->grad, (size_t)at, "the gradient");
             f->now = KINDS;
         }
         if (at < count)

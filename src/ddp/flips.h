@@ -10,7 +10,7 @@ tutti_status tutti__flips_open(tutti_ddp *ddp);
 void tutti__flips_free(tutti_ddp *ddp);
 /* At the beginning of a step, before anything reads parameters: draws, and flips a bit of what outlasts a step. */
 void tutti__flips_begin(tutti_ddp *ddp);
-/* When gradient i of this rank is final, before it is reduced; when all gradients are means. */
+/* When gradient i of this rank is final, before it is reduced (or, with shards, added to the sums); when all gradients are means. */
 void tutti__flips_gradient(tutti_ddp *ddp, size_t i);
 void tutti__flips_means(tutti_ddp *ddp);
 

@@ -312,12 +312,12 @@ static tutti_status fail_undecided(const tutti_elastic *e, const verdict *v)
     describe(e, dispute->rank[1], v->ballots[dispute->rank[1]].core, b);
     return tutti__fail(
         TUTTI_ERR_MISMATCH,
-        "step %llu: shard %d has other gradients on rank %d (digest %016" PRIx64
+        "training step %llu: shard %d has other gradients on rank %d (digest %016" PRIx64
         ") than on rank %d (%016" PRIx64
         "), and when all computed it again there was no majority. Either its data or random "
         "numbers were chosen by rank or by a count of this process's own: they must be a function "
         "of (seed, step, shard). Or one of the two computes wrong, %s or %s: test both hosts",
-        (unsigned long long)e->step, (int)dispute->shard, dispute->rank[0],
+        (unsigned long long)e->step + 1, (int)dispute->shard, dispute->rank[0],
         (uint64_t)dispute->digest[0], dispute->rank[1], (uint64_t)dispute->digest[1], a, b);
 }
 
@@ -346,8 +346,8 @@ static tutti_status punish(tutti_elastic *e, const verdict *v)
 
     describe(e, v->culprit, its->core, who);
     snprintf(text, sizeof text,
-             "step %llu: %s computed shard %d with other bits than %d of %d computations of it%s",
-             (unsigned long long)e->step, who, (int)v->dispute->shard, v->n_right, v->n,
+             "training step %llu: %s computed shard %d with other bits than %d of %d computations of it%s",
+             (unsigned long long)e->step + 1, who, (int)v->dispute->shard, v->n_right, v->n,
              v->repeats ? ", and again when it was repeated: its processor or memory is faulty"
              : ends     ? ", for the second time: its processor or memory is faulty"
                         : "; the step is computed again, nothing of it has reached the weights");
@@ -415,9 +415,9 @@ tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p)
     else if (culprit >= 0)
         tutti__group_rank_text(e->group, culprit, who, sizeof who);
     snprintf(text, sizeof text,
-             "step %llu: in the memory of %s%s the sums over shards of \"%s\" have changed since "
+             "training step %llu: in the memory of %s%s the sums over shards of \"%s\" have changed since "
              "they were added up%s",
-             (unsigned long long)e->step, who, culprit < 0 ? ", or on the way to another," : "",
+             (unsigned long long)e->step + 1, who, culprit < 0 ? ", or on the way to another," : "",
              d->damaged,
              ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
                   : "; the step is computed again, nothing of it has reached the weights");

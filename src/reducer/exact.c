@@ -261,6 +261,7 @@ static tutti_status add(tutti_reducer *r, size_t i)
     const unsigned char place = s->apart ? TUTTI__IN_LATE : TUTTI__IN_SUMS;
     const tutti__fixed_seen seen = {
         &s->largest[i], tutti__totals_of(r, s->apart ? TUTTI__TOTAL_LATE : TUTTI__TOTAL_ADDED, i)};
+    unsigned char *sums = tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset);
 
     if (r->kept_in_part)
         TUTTI_TRY(tutti__exact_shares_bring(r, &r->buckets[g->bucket], s->apart));
@@ -269,10 +270,11 @@ static tutti_status add(tutti_reducer *r, size_t i)
     if (s->digest)
         TUTTI_TRY(add_digest(r, i));
     TUTTI_TRY(stream->ops->flat->fixed_add(
-        stream, tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset),
+        stream, sums,
         (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
         !(s->brought[i] & place), &seen));
     s->brought[i] |= place;
+    tutti__totals_inject(r, i, sums);
     return r->stream ? TUTTI_OK : look(r, g, s->largest[i]);
 }
 

@@ -25,6 +25,8 @@ typedef struct tutti__totals {
     int64_t credit_ns;      /* below 0: that has cost more than it may */
     uint64_t ns;            /* that it has cost in this step */
     size_t damaged, own;    /* 1 + the gradient; own: in this rank's memory; 0: none */
+    size_t flip, flip_at;   /* fault injection: 1 + the gradient whose sums lose a bit; 0: none */
+    int flip_bit;
     bool tolerant;          /* damage does not make finish fail */
 } tutti__totals;
 
@@ -70,6 +72,8 @@ void tutti__totals_free(const tutti_reducer *r);
 /* In the device's memory. */
 uint64_t *tutti__totals_of(const tutti_reducer *r, tutti__total_kind kind, size_t i);
 tutti_status tutti__totals_begin(const tutti_reducer *r);
+/* Gradient i has been added to these sums. */
+void tutti__totals_inject(const tutti_reducer *r, size_t i, unsigned char *sums);
 /* On the group's thread, before the bucket's sums are sent. */
 void tutti__totals_verify(const tutti_reducer *r, const tutti__bucket *b);
 /* What this rank has added, by place: n_reduced numbers, whose sums over all ranks _check gets. */

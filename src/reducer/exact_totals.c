@@ -158,6 +158,31 @@ tutti_status tutti__totals_check(const tutti_reducer *r, const int64_t *numbers)
                        t->own > 0 ? "this rank's memory" : "a rank's memory, or on the way");
 }
 
+/* ---- Fault injection ---- */
+
+int tutti__reducer_flip_sum(tutti_reducer *r, size_t i, size_t at, uint32_t word)
+{
+    tutti__totals *t = r->exact ? &r->exact->totals : NULL;
+
+    if (!t || r->stream)
+        return -1;
+    t->flip = i + 1;
+    t->flip_at = at;
+    t->flip_bit = (int)(word % (uint32_t)r->exact->bits);
+    return t->flip_bit;
+}
+
+void tutti__totals_inject(const tutti_reducer *r, size_t i, unsigned char *sums)
+{
+    tutti__totals *t = &r->exact->totals;
+
+    if (t->flip != i + 1)
+        return;
+    t->flip = 0;
+    sums[t->flip_at * (size_t)(r->exact->bits / 8) + (size_t)t->flip_bit / 8] ^=
+        (unsigned char)(1u << t->flip_bit % 8); /* little endian, or another bit */
+}
+
 /* ---- For elastic training ---- */
 
 void tutti__reducer_tolerate_damage(tutti_reducer *r)

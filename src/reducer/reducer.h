@@ -92,6 +92,9 @@ void tutti__reducer_digest_shard(tutti_reducer *reducer, uint64_t *digest_p);
  * seen it. finish fails of it, unless it is tolerated. */
 const char *tutti__reducer_damage(const tutti_reducer *reducer, bool *own_p);
 void tutti__reducer_tolerate_damage(tutti_reducer *reducer);
+/* Fault injection, in host memory: when gradient i is added next, bit `word` (modulo their number) of its element `at` flips in the sums.
+ * Returns the bit; -1: not with this reducer. */
+int tutti__reducer_flip_sum(tutti_reducer *reducer, size_t i, size_t at, uint32_t word);
 /* With shards: drops a step of which no shard was the last. */
 tutti_status tutti__reducer_drop(tutti_reducer *reducer);
 /* The caller's part of the step has failed, with the thread's message: no more buckets are sent, and finish reports it. */

@@ -17,11 +17,14 @@ done
 TUTTI_CHECK_SHARDS=1 run 0 "$TUTTI" run -n 3 "$program" death
 equal "digest after a death" "$(digest)" "$undisturbed"
 grep -q 'a replacement takes its place' "$work/out" "$work/err" || fail "nobody died"
-TUTTI_CHECK_SHARDS=2 TUTTI_CHECK_REPLICAS=3 run 0 "$TUTTI" train -n 2 --shards 4 --model mlp --data digits --max-steps 8 \
+TUTTI_CHECK_SHARDS=2 TUTTI_CHECK_REPLICAS=3 run 0 "$TUTTI" train -n 2 --shards 4 --model mlp --data digits --max-steps 20 \
     --eval-every 0 --run-dir "$work/checked"
-run 0 "$TUTTI" train -n 2 --shards 4 --model mlp --data digits --max-steps 8 --eval-every 0 --run-dir "$work/plain"
-equal "digest of tutti train" "$(grep -o '"parameter_digest": *"[^"]*"' "$work/checked/summary.json")" \
-    "$(grep -o '"parameter_digest": *"[^"]*"' "$work/plain/summary.json")"
+run 0 "$TUTTI" train -n 2 --shards 4 --model mlp --data digits --max-steps 20 --eval-every 0 --run-dir "$work/plain"
+digest_of() { # RUN RUN: the same
+    equal "digest of ${1##*/}" "$(grep -o '"parameter_digest": *"[^"]*"' "$1/summary.json")" \
+        "$(grep -o '"parameter_digest": *"[^"]*"' "$2/summary.json")"
+}
+digest_of "$work/checked" "$work/plain"
 
 # A rank that computes wrong bits is named, and none of them reach the weights. It is replaced if that happens again.
 said() { cat "$work/out" "$work/err" | grep -qE "$1" || fail "$what: not said: $1"; }
@@ -30,18 +33,26 @@ for n in 1 2 3; do
     what="wrong once, $n ranks"
     TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n $n "$program" once
     equal "$what" "$(digest)" "$undisturbed"
-    said "step 6: $who computed shard [0-5] with other bits than $((n + 1)) of $((n + 2)) computations of it; the step is computed again, nothing of it has reached the weights"
+    said "training step 7: $who computed shard [0-5] with other bits than $((n + 1)) of $((n + 2)) computations of it; the step is computed again, nothing of it has reached the weights"
     what="wrong twice, $n ranks"
     TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n $n "$program" twice
     digest | grep -qxF "$undisturbed" || fail "$what: $(digest)"
-    said "step 8: $who computed shard [0-5] .*, for the second time: its processor or memory is faulty"
+    said "training step 9: $who computed shard [0-5] .*, for the second time: its processor or memory is faulty"
     said '\) ended with exit code 4 .*: a replacement takes its place'
 done
 what="always wrong"
 TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n 3 "$program" always
 digest | grep -qxF "$undisturbed" || fail "$what: $(digest)"
-said "step 6: rank 1 .* on core [0-9]+ computed shard [0-5] with other bits than 3 of 5 computations of it, and again when it was repeated: its processor or memory is faulty"
+said "training step 7: rank 1 .* on core [0-9]+ computed shard [0-5] with other bits than 3 of 5 computations of it, and again when it was repeated: its processor or memory is faulty"
 said 'a replacement takes its place'
+# Sums that change in memory after they were added up: in a worker of three, by seed.
+what="flipped bits of sums"
+TUTTI_CHECK_SHARDS=0 run 0 "$TUTTI" run -n 3 --chaos flip=0.2:sums,keep=2,seed=3 "$TUTTI" train --shards 4 --model mlp --data digits --max-steps 20 \
+    --eval-every 0 --run-dir "$work/flips"
+digest_of "$work/flips" "$work/plain"
+flips=$(cat "$work/out" "$work/err" | grep -c 'bit [0-9]* of element [0-9]* of the sums of .* flipped')
+[ "$flips" -gt 0 ] || fail "$what: none"
+equal "$what, found" "$(cat "$work/out" "$work/err" | grep -c 'the sums over shards of "fc[0-9].*" have changed since they were added up')" "$flips"
 # Of two ranks that differ again, either may be wrong.
 what="always wrong, 2 ranks"
 TUTTI_CHECK_SHARDS=2 run 2 "$TUTTI" run -n 2 "$program" always
@@ -51,7 +62,7 @@ said "Or one of the two computes wrong, rank [01] .* on core [0-9]+ or rank [01]
 for what in rank count; do
     TUTTI_CHECK_SHARDS=0 run 0 "$TUTTI" run -n 3 "$program" $what
     TUTTI_CHECK_SHARDS=2 run 2 "$TUTTI" run -n 3 "$program" $what
-    said 'step [0-9]+: shard [0-5] has other gradients on rank [0-2] \(digest [0-9a-f]{16}\) than on rank [0-2] \([0-9a-f]{16}\), and when all computed it again there was no majority. Either its data or random numbers were chosen by rank or by a count of this process.s own: they must be a function of \(seed, step, shard\)'
+    said 'training step [0-9]+: shard [0-5] has other gradients on rank [0-2] \(digest [0-9a-f]{16}\) than on rank [0-2] \([0-9a-f]{16}\), and when all computed it again there was no majority. Either its data or random numbers were chosen by rank or by a count of this process.s own: they must be a function of \(seed, step, shard\)'
 done
 TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n 3 "$program" blind
 equal "warnings" "$(cat "$work/out" "$work/err" | grep -c 'TUTTI_CHECK_SHARDS: no shard is compared, because part "sums" takes shards and has no `compare` and `drop`')" 1

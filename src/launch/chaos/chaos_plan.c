@@ -22,7 +22,7 @@ typedef struct key {
 enum { KILL, STOP, CUT, SLOW, FLIP, BURST, KEEP, SEED, AFTER, UNTIL, N_KEYS };
 
 static const char *const FLIP_KINDS[] = {"any",       "parameters", "state", "buffers",
-                                         "gradients", "means",      NULL};
+                                         "gradients", "sums", "means", NULL};
 
 /* The first are the kinds, in their order. */
 static const key KEYS[N_KEYS] = {
@@ -46,7 +46,7 @@ static const key KEYS[N_KEYS] = {
          false},
     [FLIP] = {"flip",
               "RATE[:KIND], of 0 to 1 a step, and one of any, parameters, state, buffers, "
-              "gradients, means",
+              "gradients, sums, means",
               1,
               2,
               {0},
