@@ -58,6 +58,7 @@ typedef enum tutti__trial {
 typedef struct tutti__digested_shard {
     int64_t shard, digest; /* -1: none */
 } tutti__digested_shard;
+enum { TUTTI__MOST_DIGESTED = 4 }; /* by one rank in a try; more only if it has taken almost all */
 
 /* A shard for which two ranks have other digests. */
 typedef struct tutti__dispute {
@@ -78,7 +79,8 @@ typedef struct tutti__redundancy {
     tutti__trial trial; /* of the present try */
     /* This rank's. */
     int left, digested; /* shards: of a trial, to be computed; the present one, if it is digested; -1: none */
-    tutti__digested_shard own, ahead; /* in the present try; in the trial before */
+    tutti__digested_shard own[TUTTI__MOST_DIGESTED], ahead; /* in this try; in the trial before */
+    int n_own;
     uint64_t began_ns;
     int64_t cost_own_ns;
     int64_t damage;     /* SEES_DAMAGE, OWN_DAMAGE, in the present try */

@@ -103,7 +103,10 @@ void tutti__redundancy_begin_try(tutti_elastic *e)
     tutti__redundancy *d = &e->redundant;
 
     d->trial = TUTTI__NO_TRIAL;
-    d->own.shard = d->digested = -1;
+    for (int k = 0; k < TUTTI__MOST_DIGESTED; k++)
+        d->own[k].shard = -1;
+    d->n_own = 0;
+    d->digested = -1;
     d->damage = 0;
     if (d->dispute.shard >= 0) {
         d->trial = TUTTI__TRIAL_VOTE;
@@ -175,7 +178,7 @@ void tutti__redundancy_note(tutti_elastic *e, int shard)
 {
     tutti__redundancy *d = &e->redundant;
 
-    for (int r = 0; r < e->size && is_checked(e) && d->own.shard < 0; r++)
+    for (int r = 0; r < e->size && is_checked(e) && d->n_own < TUTTI__MOST_DIGESTED; r++)
         if (e->ranges[r] == shard)
             d->digested = shard;
 }
@@ -188,8 +191,8 @@ tutti_status tutti__redundancy_end_shard(tutti_elastic *e)
     d->digested = -1;
     if (shard < 0)
         return TUTTI_OK;
-    d->own.shard = shard;
-    return digest_shard(e, &d->own.digest);
+    d->own[d->n_own].shard = shard;
+    return digest_shard(e, &d->own[d->n_own++].digest);
 }
 
 /* ---- A step's digests ---- */
@@ -197,7 +200,7 @@ tutti_status tutti__redundancy_end_shard(tutti_elastic *e)
 /* What a rank tells the others about a step whose shards were computed ahead. */
 typedef struct check_report {
     int64_t cost_ns; /* of the try ahead */
-    tutti__digested_shard ahead, own;
+    tutti__digested_shard ahead, own[TUTTI__MOST_DIGESTED];
 } check_report;
 
 static tutti_status exchange(const tutti_elastic *e, const void *mine, size_t bytes, void *all)
@@ -210,13 +213,16 @@ static tutti_status exchange(const tutti_elastic *e, const void *mine, size_t by
 static bool find_dispute(const tutti_elastic *e, const check_report *all, tutti__dispute *dispute)
 {
     for (int b = 0; b < e->size; b++)
-        for (int a = 0; a < e->size; a++) {
-            if (all[a].own.shard < 0 || all[a].own.shard != all[b].ahead.shard ||
-                all[a].own.digest == all[b].ahead.digest)
+        for (int k = 0; k < e->size * TUTTI__MOST_DIGESTED; k++) {
+            const int a = k / TUTTI__MOST_DIGESTED;
+            const tutti__digested_shard *own = &all[a].own[k % TUTTI__MOST_DIGESTED],
+                                        *ahead = &all[b].ahead;
+
+            if (own->shard < 0 || own->shard != ahead->shard || own->digest == ahead->digest)
                 continue;
-            *dispute = (tutti__dispute){.shard = all[a].own.shard,
+            *dispute = (tutti__dispute){.shard = own->shard,
                                         .rank = {a, b},
-                                        .digest = {all[a].own.digest, all[b].ahead.digest}};
+                                        .digest = {own->digest, ahead->digest}};
             return true;
         }
     return false;
@@ -225,12 +231,12 @@ static bool find_dispute(const tutti_elastic *e, const check_report *all, tutti_
 tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p)
 {
     tutti__redundancy *d = &e->redundant;
-    const check_report mine = {d->cost_own_ns, d->ahead, d->own};
-    check_report *all;
+    check_report mine = {.cost_ns = d->cost_own_ns, .ahead = d->ahead}, *all;
     tutti_status status;
 
     if (!is_checked(e))
         return TUTTI_OK;
+    memcpy(mine.own, d->own, sizeof mine.own);
     all = tutti__alloc((size_t)e->size * sizeof *all);
     status = all ? exchange(e, &mine, sizeof mine, all) : TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK) {
@@ -361,7 +367,7 @@ static tutti_status vote(tutti_elastic *e)
 {
     tutti__redundancy *d = &e->redundant;
     const tutti__dispute dispute = d->dispute;
-    const ballot mine = {d->own.digest, sched_getcpu(), d->caught};
+    const ballot mine = {d->own[0].digest, sched_getcpu(), d->caught};
     ballot *all = tutti__alloc((size_t)e->size * sizeof *all);
     verdict v = {.dispute = &dispute, .ballots = all, .size = e->size};
     tutti_status status = all ? exchange(e, &mine, sizeof mine, all) : TUTTI_ERR_MEMORY;
@@ -433,7 +439,7 @@ tutti_status tutti__redundancy_end_trial(tutti_elastic *e)
     TUTTI__EACH_PART(e, drop, (part->calls.self));
     if (d->trial == TUTTI__TRIAL_VOTE)
         return vote(e);
-    d->ahead = d->own;
+    d->ahead = d->own[0];
     d->cost_own_ns = (int64_t)(tutti__now_ns() - d->began_ns);
     return TUTTI_OK;
 }

@@ -32,6 +32,7 @@ typedef struct tutti__elastic_worker {
 enum {
     TUTTI__COUNT_LOSS,   /* sum of the shards' losses, in units of 2^-36 */
     TUTTI__COUNT_FINITE, /* samples with a finite loss; then all samples */
+    TUTTI__COUNT_DIVERGED, /* shards whose loss is too large to be added up */
     TUTTI__COUNT_IMAGES,
     TUTTI__COUNT_SAMPLES, /* their digest, two lanes */
     TUTTI__COUNT_TAKEN_OVER = TUTTI__COUNT_SAMPLES + 2,
