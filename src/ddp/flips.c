@@ -16,9 +16,13 @@
 
 typedef enum kind { PARAMETERS, STATE, BUFFERS, GRADIENTS, SUMS, MEANS, ANY, KINDS } kind;
 
-static const char *const kind_names[KINDS] = {
-    [PARAMETERS] = "parameters", [STATE] = "state", [BUFFERS] = "buffers",
-    [GRADIENTS] = "gradients",   [SUMS] = "sums",   [MEANS] = "means",     [ANY] = "any"};
+static const char *const kind_names[KINDS] = {[PARAMETERS] = "parameters",
+                                              [STATE] = "state",
+                                              [BUFFERS] = "buffers",
+                                              [GRADIENTS] = "gradients",
+                                              [SUMS] = "sums",
+                                              [MEANS] = "means",
+                                              [ANY] = "any"};
 
 struct tutti__flips {
     double rate;

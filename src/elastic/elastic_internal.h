@@ -78,15 +78,16 @@ typedef struct tutti__redundancy {
     tutti__dispute dispute;
     tutti__trial trial; /* of the present try */
     /* This rank's. */
-    int left, digested; /* shards: of a trial, to be computed; the present one, if it is digested; -1: none */
+    int left,
+        digested; /* shards: of a trial, to be computed; the present one, if it is digested; -1: none */
     tutti__digested_shard own[TUTTI__MOST_DIGESTED], ahead; /* in this try; in the trial before */
     int n_own;
     uint64_t began_ns;
     int64_t cost_own_ns;
-    int64_t damage;     /* SEES_DAMAGE, OWN_DAMAGE, in the present try */
-    char damaged[64];   /* the gradient */
-    int caught;   /* times that this worker was wrong */
-    bool spoiled; /* the state may be wrong: a rank computed wrong for an unknown time */
+    int64_t damage;   /* SEES_DAMAGE, OWN_DAMAGE, in the present try */
+    char damaged[64]; /* the gradient */
+    int caught;       /* times that this worker was wrong */
+    bool spoiled;     /* the state may be wrong: a rank computed wrong for an unknown time */
 } tutti__redundancy;
 
 struct tutti_elastic {

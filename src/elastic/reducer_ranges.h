@@ -11,9 +11,9 @@ typedef struct tutti__kept_ranges {
     tutti_elastic *e;
     tutti_reducer *reducer;
     size_t n;
-    float *saved;  /* at the beginning of the try */
-    bool finished; /* without again */
-    uint64_t step; /* the finished one */
+    float *saved;    /* at the beginning of the try */
+    bool finished;   /* without again */
+    uint64_t step;   /* the finished one */
     uint64_t digest; /* of the last shard that was digested */
 } tutti__kept_ranges;
 

@@ -220,9 +220,8 @@ static bool find_dispute(const tutti_elastic *e, const check_report *all, tutti_
 
             if (own->shard < 0 || own->shard != ahead->shard || own->digest == ahead->digest)
                 continue;
-            *dispute = (tutti__dispute){.shard = own->shard,
-                                        .rank = {a, b},
-                                        .digest = {own->digest, ahead->digest}};
+            *dispute = (tutti__dispute){
+                .shard = own->shard, .rank = {a, b}, .digest = {own->digest, ahead->digest}};
             return true;
         }
     return false;
@@ -348,11 +347,13 @@ static tutti_status punish(tutti_elastic *e, const verdict *v)
     const ballot *its = &v->ballots[v->culprit];
     const bool ends = v->repeats || its->caught + 1 >= ENDS_AFTER;
     char who[256], text[640];
-    const int teller = v->culprit == 0 && ends && e->size > 1; /* the culprit ends with this message */
+    const int teller =
+        v->culprit == 0 && ends && e->size > 1; /* the culprit ends with this message */
 
     describe(e, v->culprit, its->core, who);
     snprintf(text, sizeof text,
-             "training step %llu: %s computed shard %d with other bits than %d of %d computations of it%s",
+             "training step %llu: %s computed shard %d with other bits than %d of %d computations "
+             "of it%s",
              (unsigned long long)e->step + 1, who, (int)v->dispute->shard, v->n_right, v->n,
              v->repeats ? ", and again when it was repeated: its processor or memory is faulty"
              : ends     ? ", for the second time: its processor or memory is faulty"
@@ -421,7 +422,8 @@ tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p)
     else if (culprit >= 0)
         tutti__group_rank_text(e->group, culprit, who, sizeof who);
     snprintf(text, sizeof text,
-             "training step %llu: in the memory of %s%s the sums over shards of \"%s\" have changed since "
+             "training step %llu: in the memory of %s%s the sums over shards of \"%s\" have "
+             "changed since "
              "they were added up%s",
              (unsigned long long)e->step + 1, who, culprit < 0 ? ", or on the way to another," : "",
              d->damaged,

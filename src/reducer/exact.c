@@ -138,7 +138,7 @@ tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < r->n; i++)
         s->ranges[i] = FIRST_RANGE;
-    return tutti__totals_new(r);
+    return tutti__exact_totals_new(r);
 }
 
 void tutti__exact_free(tutti_reducer *r)
@@ -152,7 +152,7 @@ void tutti__exact_free(tutti_reducer *r)
     if (s->seen != s->largest)
         stream->ops->host_free(stream->device, s->seen);
     stream->ops->free(stream->device, s->largest);
-    tutti__totals_free(r);
+    tutti__exact_totals_free(r);
     if (r->kept_in_part)
         tutti__exact_shares_free(r);
     free(s->ranges);
@@ -222,7 +222,7 @@ tutti_status tutti__exact_begin(tutti_reducer *r)
     memset(s->message, 0, message_length(r) * sizeof *s->message);
     for (size_t i = 0; i < r->n; i++)
         s->fixed[i] = fixed_of(s, s->ranges[i]);
-    TUTTI_TRY(tutti__totals_begin(r));
+    TUTTI_TRY(tutti__exact_totals_begin(r));
     return stream->ops->zero(stream, s->largest, 2 * (r->n + 1) * sizeof *s->largest);
 }
 
@@ -235,7 +235,8 @@ static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t la
     return tutti__found_nonfinite(r, g);
 }
 
-static tutti_status add_digest(const tutti_reducer *r, size_t i)
+/* `total`: of the integers that it became, so that these are compared, too; on a device they are not. */
+static tutti_status add_digest(const tutti_reducer *r, size_t i, uint64_t total)
 {
     const bool on_host = tutti__on_host(r->stream);
     const tutti__gradient *g = &r->gradients[i];
@@ -246,8 +247,9 @@ static tutti_status add_digest(const tutti_reducer *r, size_t i)
     if (copy)
         status = tutti__read(r->stream, copy, r->block + g->offset, bytes);
     if (status == TUTTI_OK)
-        *r->exact->digest +=
-            tutti__hash64(on_host ? r->block + g->offset : copy, bytes) * (2 * (uint64_t)i + 1);
+        *r->exact->digest += (tutti__hash64(on_host ? r->block + g->offset : copy, bytes) ^
+                              tutti__hash64(&total, sizeof total)) *
+                             (2 * (uint64_t)i + 1);
     free(copy);
     return status;
 }
@@ -260,21 +262,23 @@ static tutti_status add(tutti_reducer *r, size_t i)
     const tutti__gradient *g = &r->gradients[i];
     const unsigned char place = s->apart ? TUTTI__IN_LATE : TUTTI__IN_SUMS;
     const tutti__fixed_seen seen = {
-        &s->largest[i], tutti__totals_of(r, s->apart ? TUTTI__TOTAL_LATE : TUTTI__TOTAL_ADDED, i)};
+        &s->largest[i],
+        tutti__exact_totals_of(r, s->apart ? TUTTI__TOTAL_LATE : TUTTI__TOTAL_ADDED, i)};
     unsigned char *sums = tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset);
+    uint64_t before;
 
     if (r->kept_in_part)
         TUTTI_TRY(tutti__exact_shares_bring(r, &r->buckets[g->bucket], s->apart));
     if (tutti__may_skip(r))
         users_in_message(r)[g->place]++;
-    if (s->digest)
-        TUTTI_TRY(add_digest(r, i));
+    before = r->stream ? 0 : *seen.total;
     TUTTI_TRY(stream->ops->flat->fixed_add(
-        stream, sums,
-        (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
+        stream, sums, (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
         !(s->brought[i] & place), &seen));
     s->brought[i] |= place;
-    tutti__totals_inject(r, i, sums);
+    tutti__exact_totals_inject(r, i, sums);
+    if (s->digest)
+        TUTTI_TRY(add_digest(r, i, r->stream ? 0 : *seen.total - before));
     return r->stream ? TUTTI_OK : look(r, g, s->largest[i]);
 }
 
@@ -380,7 +384,7 @@ static tutti_status make_mean(const tutti_reducer *r, size_t i, size_t at, size_
     const tutti__exact *s = r->exact;
     const size_t offset = r->gradients[i].offset + at * sizeof(float);
     const tutti__fixed_seen seen = {&s->largest[r->n + 1 + i],
-                                    tutti__totals_of(r, TUTTI__TOTAL_MEANS, i)};
+                                    tutti__exact_totals_of(r, TUTTI__TOTAL_MEANS, i)};
 
     return stream->ops->flat->fixed_mean(stream, (float *)(void *)(r->block + offset),
                                          tutti__sums_at(s, s->sums, offset), n, &s->fixed[i],
@@ -426,7 +430,7 @@ tutti_status tutti__exact_reduce(tutti_reducer *r, tutti__bucket *b)
     tutti__exact *s = r->exact;
     tutti_status status = TUTTI_OK;
 
-    tutti__totals_verify(r, b);
+    tutti__exact_totals_verify(r, b);
     TUTTI_TRY(sum(r, b));
     pthread_mutex_lock(&s->mutex);
     if (!s->apart || s->joining)
@@ -478,7 +482,7 @@ tutti_status tutti__exact_close(tutti_reducer *r)
         r->buckets[b].pending = 0;
     TUTTI_TRY(tutti__step_launch(r));
     TUTTI_TRY(see_contributions(r));
-    TUTTI_TRY(tutti__totals_tell(r, totals_in_message(r)));
+    TUTTI_TRY(tutti__exact_totals_tell(r, totals_in_message(r)));
     s->message[LATE] = s->apart;
     s->message[RANGES] = compared(r, tutti__hash64(s->ranges, r->n * sizeof *s->ranges));
     tutti__step_label(r, 0);
@@ -595,7 +599,7 @@ tutti_status tutti__exact_end(tutti_reducer *r)
     if (s->message[LATE] > 0) {
         s->joining = true;
         TUTTI_TRY(stream->ops->zero(stream, s->largest + r->n + 1, r->n * sizeof *s->largest));
-        TUTTI_TRY(tutti__totals_forget_means(r));
+        TUTTI_TRY(tutti__exact_totals_forget_means(r));
         TUTTI_TRY(tutti__step_relaunch(r));
     }
     if (r->kept_in_part)
@@ -605,7 +609,7 @@ tutti_status tutti__exact_end(tutti_reducer *r)
     if (s->again)
         return TUTTI_OK;
     TUTTI_TRY(adapt(r));
-    return tutti__totals_check(r, totals_in_message(r));
+    return tutti__exact_totals_check(r, totals_in_message(r));
 }
 
 /* ---- Public functions ---- */

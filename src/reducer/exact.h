@@ -18,7 +18,7 @@ typedef enum tutti__total_kind {
     TUTTI__TOTALS
 } tutti__total_kind;
 
-typedef struct tutti__totals {
+typedef struct tutti__exact_totals {
     uint64_t *there, *seen; /* on the device; a copy on the host, without a device the same */
     bool verifies;          /* in this step, sums before they are sent */
     int suspicious;         /* steps for which that is certain */
@@ -27,8 +27,8 @@ typedef struct tutti__totals {
     size_t damaged, own;    /* 1 + the gradient; own: in this rank's memory; 0: none */
     size_t flip, flip_at;   /* fault injection: 1 + the gradient whose sums lose a bit; 0: none */
     int flip_bit;
-    bool tolerant;          /* damage does not make finish fail */
-} tutti__totals;
+    bool tolerant; /* damage does not make finish fail */
+} tutti__exact_totals;
 
 struct tutti__exact {
     tutti_stream *stream; /* on which gradients are computed, also in host memory */
@@ -48,12 +48,12 @@ struct tutti__exact {
     unsigned char *brought; /* TUTTI__IN_SUMS, TUTTI__IN_LATE */
     int64_t *message;
     tutti_work *ending; /* its reduction, while in flight */
-    tutti__totals totals;
-    uint64_t *digest;   /* of the current shard's gradients; NULL: not wanted */
-    bool open;          /* in a shard */
-    bool leaving;       /* the last shard has begun */
-    bool apart;         /* and after it another, which owns block until the end; under the mutex */
-    bool joining;       /* late sums are being reduced */
+    tutti__exact_totals totals;
+    uint64_t *digest; /* of the current shard's gradients; NULL: not wanted */
+    bool open;        /* in a shard */
+    bool leaving;     /* the last shard has begun */
+    bool apart;       /* and after it another, which owns block until the end; under the mutex */
+    bool joining;     /* late sums are being reduced */
     bool again;
     pthread_mutex_t mutex;
 };
@@ -67,21 +67,21 @@ static inline unsigned char *tutti__sums_at(const tutti__exact *s, unsigned char
 
 /* ---- Totals (exact_totals.c) ---- */
 
-tutti_status tutti__totals_new(const tutti_reducer *r);
-void tutti__totals_free(const tutti_reducer *r);
+tutti_status tutti__exact_totals_new(const tutti_reducer *r);
+void tutti__exact_totals_free(const tutti_reducer *r);
 /* In the device's memory. */
-uint64_t *tutti__totals_of(const tutti_reducer *r, tutti__total_kind kind, size_t i);
-tutti_status tutti__totals_begin(const tutti_reducer *r);
+uint64_t *tutti__exact_totals_of(const tutti_reducer *r, tutti__total_kind kind, size_t i);
+tutti_status tutti__exact_totals_begin(const tutti_reducer *r);
 /* Gradient i has been added to these sums. */
-void tutti__totals_inject(const tutti_reducer *r, size_t i, unsigned char *sums);
+void tutti__exact_totals_inject(const tutti_reducer *r, size_t i, unsigned char *sums);
 /* On the group's thread, before the bucket's sums are sent. */
-void tutti__totals_verify(const tutti_reducer *r, const tutti__bucket *b);
+void tutti__exact_totals_verify(const tutti_reducer *r, const tutti__bucket *b);
 /* What this rank has added, by place: n_reduced numbers, whose sums over all ranks _check gets. */
-tutti_status tutti__totals_tell(const tutti_reducer *r, int64_t *numbers);
+tutti_status tutti__exact_totals_tell(const tutti_reducer *r, int64_t *numbers);
 /* Means will be made again. */
-tutti_status tutti__totals_forget_means(const tutti_reducer *r);
+tutti_status tutti__exact_totals_forget_means(const tutti_reducer *r);
 /* At the end of a step whose means count. DEVICE, unless damage is tolerated. */
-tutti_status tutti__totals_check(const tutti_reducer *r, const int64_t *numbers);
+tutti_status tutti__exact_totals_check(const tutti_reducer *r, const int64_t *numbers);
 
 /* ---- In shares (exact_shares.c): r->kept_in_part ---- */
 

@@ -15,9 +15,9 @@ enum { BUDGET = 400, SUSPICIOUS_STEPS = 10000 };
 
 /* ---- Memory ---- */
 
-tutti_status tutti__totals_new(const tutti_reducer *r)
+tutti_status tutti__exact_totals_new(const tutti_reducer *r)
 {
-    tutti__totals *t = &r->exact->totals;
+    tutti__exact_totals *t = &r->exact->totals;
     tutti_stream *stream = r->exact->stream;
     const size_t bytes = TUTTI__TOTALS * (r->n + 1) * sizeof *t->there;
 
@@ -26,9 +26,9 @@ tutti_status tutti__totals_new(const tutti_reducer *r)
     return t->there && t->seen ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-void tutti__totals_free(const tutti_reducer *r)
+void tutti__exact_totals_free(const tutti_reducer *r)
 {
-    tutti__totals *t = &r->exact->totals;
+    tutti__exact_totals *t = &r->exact->totals;
     tutti_stream *stream = r->exact->stream;
 
     if (t->seen != t->there)
@@ -36,7 +36,7 @@ void tutti__totals_free(const tutti_reducer *r)
     stream->ops->free(stream->device, t->there);
 }
 
-uint64_t *tutti__totals_of(const tutti_reducer *r, tutti__total_kind kind, size_t i)
+uint64_t *tutti__exact_totals_of(const tutti_reducer *r, tutti__total_kind kind, size_t i)
 {
     return r->exact->totals.there + (size_t)kind * (r->n + 1) + i;
 }
@@ -48,7 +48,7 @@ static uint64_t *seen(const tutti_reducer *r, tutti__total_kind kind, size_t i)
 
 static tutti_status see(const tutti_reducer *r, tutti__total_kind kind)
 {
-    return r->stream ? tutti__read(r->stream, seen(r, kind, 0), tutti__totals_of(r, kind, 0),
+    return r->stream ? tutti__read(r->stream, seen(r, kind, 0), tutti__exact_totals_of(r, kind, 0),
                                    r->n * sizeof(uint64_t))
                      : TUTTI_OK;
 }
@@ -60,10 +60,10 @@ static bool differ(const tutti__exact *s, uint64_t a, uint64_t b)
 
 /* ---- A step ---- */
 
-tutti_status tutti__totals_begin(const tutti_reducer *r)
+tutti_status tutti__exact_totals_begin(const tutti_reducer *r)
 {
     tutti_stream *stream = r->exact->stream;
-    tutti__totals *t = &r->exact->totals;
+    tutti__exact_totals *t = &r->exact->totals;
 
     t->damaged = t->own = 0;
     t->ns = 0;
@@ -90,10 +90,10 @@ TUTTI__CLONES static uint64_t total_32(const uint32_t *p, size_t n)
     return all;
 }
 
-void tutti__totals_verify(const tutti_reducer *r, const tutti__bucket *b)
+void tutti__exact_totals_verify(const tutti_reducer *r, const tutti__bucket *b)
 {
     const tutti__exact *s = r->exact;
-    tutti__totals *t = &r->exact->totals;
+    tutti__exact_totals *t = &r->exact->totals;
     const uint64_t begin_ns = tutti__now_ns();
 
     for (size_t k = 0; t->verifies && k < b->info.n; k++) {
@@ -108,7 +108,7 @@ void tutti__totals_verify(const tutti_reducer *r, const tutti__bucket *b)
     t->ns += t->verifies ? tutti__now_ns() - begin_ns : 0;
 }
 
-tutti_status tutti__totals_tell(const tutti_reducer *r, int64_t *numbers)
+tutti_status tutti__exact_totals_tell(const tutti_reducer *r, int64_t *numbers)
 {
     TUTTI_TRY(see(r, TUTTI__TOTAL_ADDED));
     TUTTI_TRY(see(r, TUTTI__TOTAL_LATE));
@@ -121,17 +121,17 @@ tutti_status tutti__totals_tell(const tutti_reducer *r, int64_t *numbers)
     return TUTTI_OK;
 }
 
-tutti_status tutti__totals_forget_means(const tutti_reducer *r)
+tutti_status tutti__exact_totals_forget_means(const tutti_reducer *r)
 {
     tutti_stream *stream = r->exact->stream;
 
-    return stream->ops->zero(stream, tutti__totals_of(r, TUTTI__TOTAL_MEANS, 0),
+    return stream->ops->zero(stream, tutti__exact_totals_of(r, TUTTI__TOTAL_MEANS, 0),
                              r->n * sizeof(uint64_t));
 }
 
-tutti_status tutti__totals_check(const tutti_reducer *r, const int64_t *numbers)
+tutti_status tutti__exact_totals_check(const tutti_reducer *r, const int64_t *numbers)
 {
-    tutti__totals *t = &r->exact->totals;
+    tutti__exact_totals *t = &r->exact->totals;
     const uint64_t step_ns = tutti__now_ns() - r->begin_ns;
 
     t->credit_ns += (int64_t)(step_ns / BUDGET) - (int64_t)t->ns;
@@ -151,18 +151,19 @@ tutti_status tutti__totals_check(const tutti_reducer *r, const int64_t *numbers)
         t->suspicious = SUSPICIOUS_STEPS;
     if (t->damaged == 0 || t->tolerant)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_DEVICE,
-                       "step %llu: the sums over all shards of \"%s\" are not what ranks have added "
-                       "to them: a bit has changed in %s. Test the hosts' memory",
-                       (unsigned long long)r->step, r->gradients[t->damaged - 1].name,
-                       t->own > 0 ? "this rank's memory" : "a rank's memory, or on the way");
+    return tutti__fail(
+        TUTTI_ERR_DEVICE,
+        "step %llu: the sums over all shards of \"%s\" are not what ranks have added "
+        "to them: a bit has changed in %s. Test the hosts' memory",
+        (unsigned long long)r->step, r->gradients[t->damaged - 1].name,
+        t->own > 0 ? "this rank's memory" : "a rank's memory, or on the way");
 }
 
 /* ---- Fault injection ---- */
 
 int tutti__reducer_flip_sum(tutti_reducer *r, size_t i, size_t at, uint32_t word)
 {
-    tutti__totals *t = r->exact ? &r->exact->totals : NULL;
+    tutti__exact_totals *t = r->exact ? &r->exact->totals : NULL;
 
     if (!t || r->stream)
         return -1;
@@ -172,9 +173,9 @@ int tutti__reducer_flip_sum(tutti_reducer *r, size_t i, size_t at, uint32_t word
     return t->flip_bit;
 }
 
-void tutti__totals_inject(const tutti_reducer *r, size_t i, unsigned char *sums)
+void tutti__exact_totals_inject(const tutti_reducer *r, size_t i, unsigned char *sums)
 {
-    tutti__totals *t = &r->exact->totals;
+    tutti__exact_totals *t = &r->exact->totals;
 
     if (t->flip != i + 1)
         return;
@@ -192,7 +193,7 @@ void tutti__reducer_tolerate_damage(tutti_reducer *r)
 
 const char *tutti__reducer_damage(const tutti_reducer *r, bool *own_p)
 {
-    const tutti__totals *t = &r->exact->totals;
+    const tutti__exact_totals *t = &r->exact->totals;
 
     *own_p = t->own > 0;
     return t->damaged > 0 ? r->gradients[t->damaged - 1].name : NULL;

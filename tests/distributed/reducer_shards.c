@@ -654,8 +654,9 @@ static int flipped_bits_are_noticed(tutti_group *group, void *arg)
     (void)tutti__reducer_flip_sum(r, 2, 5, (uint32_t)tutti_group_rank(group));
     CHECK_0(compute(r, 0, tutti_group_rank(group), tutti_group_rank(group)));
     CHECK(tutti_reducer_finish(r) == TUTTI_ERR_DEVICE);
-    CHECK_TEXT(tutti_last_error(), "the sums over all shards of \"c\" are not what ranks have added "
-                                   "to them: a bit has changed in this rank's memory");
+    CHECK_TEXT(tutti_last_error(),
+               "the sums over all shards of \"c\" are not what ranks have added "
+               "to them: a bit has changed in this rank's memory");
     tutti_reducer_free(r);
     return 0;
 }

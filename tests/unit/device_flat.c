@@ -356,8 +356,7 @@ static void check_fixed_add(size_t n, size_t shift, const tutti__fixed *f, int l
     draw_gradients(g, n + shift, f->exponent, limit, n + (uint64_t)f->exponent);
     there = device_copy(g, (n + shift) * sizeof *g);
     for (int k = 0; k < 3; k++)
-        ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, k != 1,
-                                &seen));
+        ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, k != 1, &seen));
     ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, false, &seen));
     ok(tutti__read(stream, got, sums + shift * width, n * width));
     ok(tutti__read(stream, &value, largest, sizeof value));

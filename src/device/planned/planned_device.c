@@ -469,7 +469,8 @@ static tutti_status planned_convert(tutti_stream *stream, void *p, size_t n, tut
 }
 
 static tutti_status planned_fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
-                                      const tutti__fixed *f, bool first, const tutti__fixed_seen *seen)
+                                      const tutti__fixed *f, bool first,
+                                      const tutti__fixed_seen *seen)
 {
     (void)f;
     (void)first;

@@ -540,7 +540,8 @@ static tutti_status flat_fixed_join(tutti_stream *stream, void *sums, const void
 }
 
 static tutti_status flat_fixed_mean(tutti_stream *stream, float *mean, const void *sums, size_t n,
-                                    const tutti__fixed *f, int number, const tutti__fixed_seen *seen)
+                                    const tutti__fixed *f, int number,
+                                    const tutti__fixed_seen *seen)
 {
     OPENED(tutti__cpu_flat_ops.fixed_mean(stream, mean, sums, n, f, number, seen));
 }

@@ -22,7 +22,7 @@ typedef struct key {
 enum { KILL, STOP, CUT, SLOW, FLIP, BURST, KEEP, SEED, AFTER, UNTIL, N_KEYS };
 
 static const char *const FLIP_KINDS[] = {"any",       "parameters", "state", "buffers",
-                                         "gradients", "sums", "means", NULL};
+                                         "gradients", "sums",       "means", NULL};
 
 /* The first are the kinds, in their order. */
 static const key KEYS[N_KEYS] = {
