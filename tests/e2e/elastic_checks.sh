@@ -29,11 +29,13 @@ digest_of "$work/checked" "$work/plain"
 # A rank that computes wrong bits is named, and none of them reach the weights. It is replaced if that happens again.
 said() { cat "$work/out" "$work/err" | grep -qE "$1" || fail "$what: not said: $1"; }
 who='rank [01] \(.*, process [0-9]+\) on core [0-9]+'
-for n in 1 2 3; do
+for n in 1 3; do
     what="wrong once, $n ranks"
     TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n $n "$program" once
     equal "$what" "$(digest)" "$undisturbed"
     said "training step 7: $who computed shard [0-5] with other bits than $((n + 1)) of $((n + 2)) computations of it; the step is computed again, nothing of it has reached the weights"
+done
+for n in 2 3; do
     what="wrong twice, $n ranks"
     TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n $n "$program" twice
     digest | grep -qxF "$undisturbed" || fail "$what: $(digest)"
@@ -45,18 +47,23 @@ TUTTI_CHECK_SHARDS=2 run 0 "$TUTTI" run -n 3 "$program" always
 digest | grep -qxF "$undisturbed" || fail "$what: $(digest)"
 said "training step 7: rank 1 .* on core [0-9]+ computed shard [0-5] with other bits than 3 of 5 computations of it, and again when it was repeated: its processor or memory is faulty"
 said 'a replacement takes its place'
-# Sums that change in memory after they were added up: in a worker of three, by seed.
-what="flipped bits of sums"
-TUTTI_CHECK_SHARDS=0 run 0 "$TUTTI" run -n 3 --chaos flip=0.2:sums,keep=2,seed=3 "$TUTTI" train --shards 4 --model mlp --data digits --max-steps 20 \
-    --eval-every 0 --run-dir "$work/flips"
-digest_of "$work/flips" "$work/plain"
-flips=$(cat "$work/out" "$work/err" | grep -c 'bit [0-9]* of element [0-9]* of the sums of .* flipped')
-[ "$flips" -gt 0 ] || fail "$what: none"
-equal "$what, found" "$(cat "$work/out" "$work/err" | grep -c 'the sums over shards of "fc[0-9].*" have changed since they were added up')" "$flips"
 # Of two ranks that differ again, either may be wrong.
 what="always wrong, 2 ranks"
 TUTTI_CHECK_SHARDS=2 run 2 "$TUTTI" run -n 2 "$program" always
 said "Or one of the two computes wrong, rank [01] .* on core [0-9]+ or rank [01] .* on core [0-9]+: test both hosts"
+
+# Sums that change in memory after they were added up. (With three workers the one that is disturbed may have no shard to add.)
+steps_of() { cat "$work/out" "$work/err" | grep "$1" | grep -o 'training step [0-9]*' | sort -u; }
+for n in 1 3; do
+    what="flipped bits of sums, $n ranks"
+    [ $n = 3 ] && rate=0.2 || rate=0.04 # one bit; a worker that is alone cannot be replaced without end
+    TUTTI_CHECK_SHARDS=0 run 0 "$TUTTI" run -n $n --chaos flip=$rate:sums,keep=$((n - 1)),seed=3 "$TUTTI" train --shards 4 --model mlp \
+        --data digits --max-steps 20 --eval-every 0 --run-dir "$work/flips$n"
+    digest_of "$work/flips$n" "$work/plain"
+    equal "$what" "$(steps_of 'the sums over shards of "fc[0-9].*" have changed since they were added up')" \
+        "$(steps_of 'bit [0-9]* of element [0-9]* of the sums of .* flipped')"
+    [ $n = 3 ] || said 'in the memory of rank 0 \(.*\) on core [0-9]+ the sums over shards of "fc'
+done
 
 # Without a check nobody notices these.
 for what in rank count; do
