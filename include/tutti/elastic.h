@@ -62,9 +62,11 @@ typedef struct tutti_elastic_part {
     tutti_status (*gather)(void *self);
     void (*free)(void *self);
     void *self;
-    /* TUTTI_CHECK_SHARDS: a try was begun only to compare one shard. Drops it, and sets *digest_p to that of what this rank
-     * brought to it. Parts with begin or begin_shard need it for that check. */
+    /* For shards that two ranks compute (TUTTI_CHECK_SHARDS). compare: *digest_p becomes that of what this rank has brought in the shard
+     * that it has just computed. drop: the try was only for that, and nothing of it counts. Parts with begin or begin_shard need
+     * both: else no shard is compared. */
     tutti_status (*compare)(void *self, uint64_t *digest_p);
+    tutti_status (*drop)(void *self);
     bool differs; /* its memory may differ between ranks: TUTTI_CHECK_REPLICAS leaves it out */
     uint64_t reserved[1]; /* zero */
 } tutti_elastic_part;

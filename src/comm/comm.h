@@ -16,6 +16,8 @@
 tutti_status tutti__group_cause(tutti_group *group, int *culprit_p, const char **text_p);
 /* Of a dead group: nothing has been received from the rank for a whole heartbeat interval. */
 bool tutti__group_is_silent(tutti_group *group, int rank);
+/* "rank 2 (host, process 71)", by its rank in the first group of the family. */
+void tutti__group_rank_text(const tutti_group *group, int rank, char *text, size_t capacity);
 /* As tutti_group_abort, because this rank ends with status `own`. */
 void tutti__group_abort_with(tutti_group *group, tutti_status own, const char *why);
 /* Kills the group on all ranks with a cause that is not a rank's failure (PEER). */

@@ -220,6 +220,11 @@ bool tutti__group_is_silent(tutti_group *group, int rank)
     return rank != group->comm.rank && tutti__control_is_silent(group->control, rank);
 }
 
+void tutti__group_rank_text(const tutti_group *group, int rank, char *text, size_t capacity)
+{
+    tutti__comm_peer_text(&group->comm, rank, text, capacity);
+}
+
 void tutti__group_give_up(tutti_group *group, const char *why)
 {
     char who[128];

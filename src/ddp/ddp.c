@@ -7,6 +7,7 @@
 #include "ddp/ddp.h"
 
 #include "comm/comm.h"
+#include "ddp/flips.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 
@@ -244,6 +245,7 @@ static tutti_status on_step_begin(void *self)
     if (ddp->shards)
         return tutti__ddp_shard_step(ddp);
     ddp->training_steps++;
+    tutti__flips_begin(ddp);
     if (ddp->join)
         TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_STEP, NULL, 0));
     TUTTI_TRY(share_buffers(ddp));
@@ -299,6 +301,7 @@ static void ready(tutti_ddp *ddp, size_t i)
 {
     const tutti__parameter *p = ddp->parameters[i]->parameter;
 
+    tutti__flips_gradient(ddp, i);
     if (ddp->late && ddp->rows_left[i]) {
         (void)!tutti__reducer_rows_ready(ddp->reducer, i);
     } else if (!p->touched || p->all_touched) {
@@ -392,6 +395,7 @@ static tutti_status on_end(void *self, tutti_status status)
     tutti__ddp_clock_end(ddp, backward_end_ns, tutti__now_ns());
     take_others_gradients(ddp);
     tutti__zero_backward(ddp, true);
+    tutti__flips_means(ddp);
     return TUTTI_OK;
 }
 
@@ -503,6 +507,7 @@ static tutti_status prepare(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     TUTTI_TRY(check_module(ddp->module));
     ddp->n = tutti_module_n_parameters(ddp->module);
     TUTTI_TRY(take_options(ddp, opts));
+    TUTTI_TRY(tutti__flips_open(ddp));
     TUTTI_TRY(start_listening(ddp));
     return tutti_module_status(ddp->module);
 }
@@ -553,6 +558,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
     for (size_t i = 0; ddp->roles && i < ddp->n; i++)
         if (ddp->roles[i] == TUTTI__IGNORED)
             ddp->parameters[i]->parameter->counted_by_peer = false;
+    tutti__flips_free(ddp);
     free(ddp->late);
     free(ddp->row_marks);
     free(ddp->parameters);

@@ -39,6 +39,7 @@ typedef enum tutti__use {
 } tutti__use;
 
 typedef struct tutti__ddp_shards tutti__ddp_shards; /* logical_shards.c */
+typedef struct tutti__flips tutti__flips;           /* flips.c */
 
 typedef struct tutti__ddp_clock {
     uint64_t step_ns, backward_ns; /* of this step: when forward and backward began */
@@ -83,6 +84,7 @@ struct tutti_ddp {
     bool partial;              /* some ranks have joined */
     bool shadowing;            /* this rank has joined, and brings zeros to this backward */
     tutti_zero *zero;          /* NULL: opts.zero is 0 */
+    tutti__flips *flips;       /* NULL: none are injected */
 };
 
 /* The stream on which the model is computed. */
@@ -157,7 +159,7 @@ void tutti__ddp_shard_clock(tutti_ddp *ddp);
 /* Within a step, when buffers belong to a shard. */
 bool tutti__ddp_shards_open(const tutti_ddp *ddp);
 /* As tutti__reducer_drop. */
-tutti_status tutti__ddp_drop_step(tutti_ddp *ddp, uint64_t *digest_p);
+tutti_status tutti__ddp_drop_step(tutti_ddp *ddp);
 /* After a finished step, before the next: resets buffers and the context to the beginning of that step. */
 tutti_status tutti__ddp_take_back(tutti_ddp *ddp);
 

@@ -111,7 +111,11 @@ static tutti_status begin(void *self)
 
 static tutti_status begin_shard(void *self, int shard, bool last)
 {
-    return tutti_ddp_begin_shard(((const kept_module *)self)->ddp, shard, last);
+    kept_module *k = self;
+
+    TUTTI_TRY(tutti_ddp_begin_shard(k->ddp, shard, last));
+    tutti__ranges_digest(&k->ranges);
+    return TUTTI_OK;
 }
 
 static tutti_status finish(void *self, bool *again_p)
@@ -125,7 +129,13 @@ static tutti_status finish(void *self, bool *again_p)
 
 static tutti_status compare(void *self, uint64_t *digest_p)
 {
-    return tutti__ddp_drop_step(((const kept_module *)self)->ddp, digest_p);
+    *digest_p = ((const kept_module *)self)->ranges.digest;
+    return TUTTI_OK;
+}
+
+static tutti_status drop(void *self)
+{
+    return tutti__ddp_drop_step(((const kept_module *)self)->ddp);
 }
 
 static void free_module(void *self)
@@ -142,6 +152,7 @@ tutti_status tutti_elastic_keep_module(tutti_elastic *e, tutti_module *module,
 {
     tutti_ddp_opts own = opts ? *opts : (tutti_ddp_opts){0};
     kept_module *k;
+    bool same;
     tutti_status status;
 
     if (ddp_p)
@@ -162,6 +173,7 @@ tutti_status tutti_elastic_keep_module(tutti_elastic *e, tutti_module *module,
         free_module(k);
         return status;
     }
+    same = !module->cx->nondeterministic || tutti__on_host(tutti_ctx_stream(module->cx));
     status = tutti_elastic_keep(e, &(tutti_elastic_part){.name = "module",
                                                          .regroup = regroup,
                                                          .state = module_state,
@@ -170,7 +182,8 @@ tutti_status tutti_elastic_keep_module(tutti_elastic *e, tutti_module *module,
                                                          .begin_shard = begin_shard,
                                                          .finish = finish,
                                                          .gather = gather,
-                                                         .compare = compare,
+                                                         .compare = same ? compare : NULL,
+                                                         .drop = drop,
                                                          .differs = true, /* DDP compares it */
                                                          .free = free_module,
                                                          .self = k});

@@ -11,6 +11,7 @@
 #include "ddp/ddp.h"
 
 #include "comm/comm.h"
+#include "ddp/flips.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 
@@ -331,6 +332,7 @@ tutti_status tutti_ddp_begin_step(tutti_ddp *ddp)
     if (normalises_together(ddp->module))
         TUTTI_TRY(tutti__ddp_check_shards(ddp, &ddp->opts));
     TUTTI_TRY(tutti__ddp_check_roles(ddp));
+    tutti__flips_begin(ddp);
     if (ddp->group)
         TUTTI_TRY(tutti__ddp_check_replicas_now(ddp));
     TUTTI_TRY(copy_saved(ddp, false));
@@ -431,6 +433,7 @@ static tutti_status finish(tutti_ddp *ddp)
     TUTTI_TRY(take_means(ddp));
     take_gradients(ddp);
     tutti__zero_backward(ddp, true);
+    tutti__flips_means(ddp);
     ddp->clock.backward_ns = waits_ns - s->backward_ns;
     ddp->clock.step_ns = ddp->clock.backward_ns - s->forward_ns;
     tutti__ddp_clock_end(ddp, waits_ns, tutti__now_ns());
@@ -474,10 +477,10 @@ tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p)
     return tutti__ddp_take_back(ddp);
 }
 
-tutti_status tutti__ddp_drop_step(tutti_ddp *ddp, uint64_t *digest_p)
+tutti_status tutti__ddp_drop_step(tutti_ddp *ddp)
 {
     (void)!end_shard(ddp); /* reported by the reducer */
-    TUTTI_TRY(tutti__reducer_drop(ddp->reducer, digest_p));
+    TUTTI_TRY(tutti__reducer_drop(ddp->reducer));
     ddp->shards->in_step = false;
     return tutti__ddp_take_back(ddp);
 }

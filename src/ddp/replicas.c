@@ -5,29 +5,20 @@
  * of each, so that all return the same message: with three or more ranks the majority is right, and the others are named, with the
  * first that differs. Two ranks, or no majority, are shown side by side. Hyper-parameters of optimizers count like a tensor,
  * and are reported first, because they make the others differ. */
-#include "ddp/ddp.h"
-#include "optim/optim.h"
-#include "tensor/tensor.h"
+#include "ddp/kept.h"
+#include "nn/nn.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory that is compared: a tensor, or an optimizer's state of one. */
-typedef struct compared {
-    const char *name, *of; /* of: the tensor; NULL: it is one */
-    const void *p;
-    size_t bytes;
-    bool on_host;
-} compared;
-
 /* What every rank knows after the exchange. */
 typedef struct verdict {
     const tutti_ddp *ddp;
     const uint64_t *totals; /* of each rank */
     const uint64_t *hashes; /* n of each rank */
-    const compared *list;
+    const tutti__kept *list;
     size_t n;
     int size;
 } verdict;
@@ -60,8 +51,7 @@ static const char *first_difference(const verdict *v, int a, int b, char text[25
         i++;
     if (i == v->n)
         return "?";
-    snprintf(text, 256, "%s%s%s", v->list[i].name, v->list[i].of ? " of " : "",
-             v->list[i].of ? v->list[i].of : "");
+    tutti__kept_describe(&v->list[i], text, 256);
     return text;
 }
 
@@ -132,79 +122,6 @@ static tutti_status explain(verdict *v, const uint64_t *mine)
     return status;
 }
 
-static compared tensor(const tutti_tensor *t)
-{
-    return (compared){t->name, NULL, t->data, tutti__tensor_bytes(t), false};
-}
-
-/* Adds the state that the optimizer has of a parameter; none before its first step. */
-static size_t add_state(const tutti_optim *optim, const tutti_tensor *t, compared *list)
-{
-    const size_t i = t->parameter->index;
-    const char *name;
-    size_t n = 0;
-
-    for (; (name = tutti_optim_state_name(optim, n)); n++)
-        list[n] = optim->state[n] ? (compared){name, t->name, optim->state[n] + optim->offsets[i],
-                                               tutti__tensor_bytes(t), optim->offloaded}
-                                  : (compared){.name = name, .of = t->name, .on_host = true};
-    list[n++] = (compared){"the count of updates", t->name, optim->steps ? optim->steps + i : NULL,
-                           optim->steps ? sizeof *optim->steps : 0, true};
-    return n;
-}
-
-/* Parameters that are not ignored, buffers, and the state of optimizers, except those of which each rank has a share. */
-static size_t make_list(const tutti_ddp *ddp, bool buffers, compared *list)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < ddp->n; i++)
-        if (ddp->roles[i] != TUTTI__IGNORED && !ddp->parameters[i]->parameter->store)
-            list[n++] = tensor(ddp->parameters[i]);
-    for (size_t i = 0; buffers && i < ddp->n_buffers; i++)
-        list[n++] = tensor(ddp->buffers[i]);
-    for (const tutti__optim_entry *e = ddp->module->root->optims; e; e = e->next)
-        for (size_t i = 0; i < ddp->n && !((const tutti_optim *)e)->sharding; i++)
-            if (ddp->roles[i] == TUTTI__AVERAGED)
-                n += add_state((const tutti_optim *)e, ddp->parameters[i], list + n);
-    return n;
-}
-
-/* Of that list. */
-static size_t most_compared(const tutti_ddp *ddp)
-{
-    size_t each = 1;
-
-    for (const tutti__optim_entry *e = ddp->module->root->optims; e; e = e->next)
-        each += TUTTI__OPTIM_STATES + 1;
-    return ddp->n * each + ddp->n_buffers;
-}
-
-/* Memory of a device is copied to the host. */
-static tutti_status hash_all(const verdict *v, uint64_t *hashes)
-{
-    tutti_stream *stream = tutti__ddp_stream(v->ddp);
-    const bool on_host = tutti__on_host(stream);
-    size_t largest = 0;
-    void *copy = NULL;
-    tutti_status status = TUTTI_OK;
-
-    for (size_t i = 0; i < v->n && !on_host; i++)
-        largest = v->list[i].bytes > largest ? v->list[i].bytes : largest;
-    if (largest > 0 && !(copy = tutti__alloc_unset(largest)))
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < v->n && status == TUTTI_OK; i++) {
-        const compared *c = &v->list[i];
-        const bool direct = on_host || c->on_host;
-
-        if (!direct)
-            status = tutti__read(stream, copy, c->p, c->bytes);
-        hashes[i] = status == TUTTI_OK ? tutti__hash64(direct ? c->p : copy, c->bytes) : 0;
-    }
-    free(copy);
-    return status;
-}
-
 /* Of this rank's own: the others, who would wait for it, hear of it. */
 static tutti_status fail_alone(const tutti_ddp *ddp, tutti_status status)
 {
@@ -219,7 +136,7 @@ static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const 
 {
     bool differ = false;
 
-    TUTTI_TRY(fail_alone(v->ddp, hash_all(v, mine)));
+    TUTTI_TRY(fail_alone(v->ddp, tutti__kept_hash(v->ddp, v->list, v->n, mine)));
     mine[v->n] = tutti__hash64(items, n_items * sizeof *items);
     totals[v->size] = tutti__hash64(mine, (v->n + 1) * sizeof *mine);
     TUTTI_TRY(
@@ -244,21 +161,34 @@ static bool buffers_are_shared(const tutti_ddp *ddp)
            ddp->buffers_round == tutti_module_ctx(ddp->module)->round;
 }
 
+/* Leaves out what ranks need not have in common now. */
+static size_t keep_replicated(const tutti_ddp *ddp, tutti__kept *list, size_t n)
+{
+    const bool buffers = buffers_are_shared(ddp);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (list[i].replicated && (buffers || list[i].kind != TUTTI__KEPT_BUFFERS))
+            list[kept++] = list[i];
+    return kept;
+}
+
 static tutti_status check_replicas(tutti_ddp *ddp)
 {
-    const size_t most = most_compared(ddp);
     verdict v = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
-    compared *list = tutti__alloc((most + 1) * sizeof *list);
-    uint64_t *mine = tutti__alloc((most + 1) * sizeof *mine);
-    uint64_t *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
+    uint64_t *mine = NULL, *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
+    tutti__kept *list = NULL;
     tutti__item *items = NULL;
-    size_t n_items;
+    size_t n_items, n = 0;
     tutti_status status = tutti__optim_items(ddp->module->root->optims, NULL, &items, &n_items);
 
-    if (!list || !mine || !totals)
+    if (status == TUTTI_OK)
+        status = tutti__kept_list(ddp, &list, &n);
+    mine = tutti__alloc((n + 1) * sizeof *mine);
+    if (!mine || !totals)
         status = TUTTI_ERR_MEMORY;
     if (fail_alone(ddp, status) == TUTTI_OK) {
-        v.n = make_list(ddp, buffers_are_shared(ddp), list);
+        v.n = keep_replicated(ddp, list, n);
         v.list = list;
         status = compare(&v, mine, totals, items, n_items);
     }

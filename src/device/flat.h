@@ -43,6 +43,14 @@ typedef struct tutti__fixed {
     int exponent; /* -900 to 900 */
 } tutti__fixed;
 
+/* What is learned of such numbers on the way, in the device's memory. *largest becomes the maximum of itself and the bits of all
+ * |floats|: NaN is above infinity, and infinity above all numbers. *total += all terms that were added, or all sums; it wraps, and
+ * of 32-bit numbers its low half counts. */
+typedef struct tutti__fixed_seen {
+    uint32_t *largest;
+    uint64_t *total;
+} tutti__fixed_seen;
+
 /* All in the stream's order. Those with a result on the host wait for it. */
 struct tutti__flat_ops {
     tutti_status (*fill)(tutti_stream *stream, float *p, size_t n, float value);
@@ -72,17 +80,15 @@ struct tutti__flat_ops {
     /* Converts n floats at p to n numbers of a 16-bit dtype at p, and back. */
     tutti_status (*narrow)(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype);
     tutti_status (*widen)(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype);
-    /* sums[i] += rint(g[i] * 2^exponent), or = with `first`. Defined if the product is below 2^51. Sums wrap. *largest (device
-         * memory) becomes the maximum of itself and the bits of all |g[i]|: NaN is above infinity, and infinity above all
-         * numbers. */
+    /* sums[i] += rint(g[i] * 2^exponent), or = with `first`. Defined if the product is below 2^51. Sums wrap. */
     tutti_status (*fixed_add)(tutti_stream *stream, void *sums, const float *g, size_t n,
-                              const tutti__fixed *f, bool first, uint32_t *largest);
+                              const tutti__fixed *f, bool first, const tutti__fixed_seen *seen);
     /* sums[i] += more[i] */
     tutti_status (*fixed_join)(tutti_stream *stream, void *sums, const void *more, size_t n,
                                const tutti__fixed *f);
-    /* mean[i] = sums[i] * 2^-exponent / count, computed in double; *largest as above, of the means. */
+    /* mean[i] = sums[i] * 2^-exponent / count, computed in double. */
     tutti_status (*fixed_mean)(tutti_stream *stream, float *mean, const void *sums, size_t n,
-                               const tutti__fixed *f, int count, uint32_t *largest);
+                               const tutti__fixed *f, int count, const tutti__fixed_seen *seen);
 };
 
 extern const tutti__flat_ops tutti__cpu_flat_ops;

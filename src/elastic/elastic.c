@@ -40,6 +40,8 @@ tutti_status tutti_elastic_new(tutti_elastic **e_p, const tutti_elastic_opts *op
     status = tutti__agent_find(&e->agent);
     if (status == TUTTI_OK)
         status = tutti__checks_init(e);
+    if (status == TUTTI_OK)
+        status = tutti__redundancy_init(e);
     if (status != TUTTI_OK) {
         free(e);
         return status;
@@ -177,12 +179,10 @@ static tutti_status open_try(tutti_elastic *e)
     e->phase = TUTTI__SHARDS;
     e->computed = 0;
     e->computed_ns = e->since_ns = 0;
-    e->trial = tutti__trial_is_due(e);
-    if (e->trial) {
-        e->trial_shard = tutti__trial_shard(e);
-    } else {
+    tutti__shard_ranges(e->opts.shards, e->size, e->speeds, e->ranges);
+    tutti__redundancy_begin_try(e);
+    if (!e->redundant.trial) {
         TUTTI_TRY(tutti__check_parts(e));
-        tutti__shard_ranges(e->opts.shards, e->size, e->speeds, e->ranges);
         tutti__shard_queue_begin(e->shard_queue, ++e->n_tries, e->ranges);
     }
     TUTTI__EACH_PART(e, begin, (part->calls.self));
@@ -246,15 +246,6 @@ static void measure(tutti_elastic *e)
     e->since_ns = now;
 }
 
-static tutti_status next_of_trial(tutti_elastic *e, int *shard_p)
-{
-    *shard_p = e->trial_shard;
-    e->trial_shard = -1;
-    if (*shard_p >= 0)
-        TUTTI__EACH_PART(e, begin_shard, (part->calls.self, *shard_p, false));
-    return TUTTI_OK;
-}
-
 static tutti_status next_shard(tutti_elastic *e, int *shard_p)
 {
     int owner = -1;
@@ -264,6 +255,7 @@ static tutti_status next_shard(tutti_elastic *e, int *shard_p)
     TUTTI_TRY(tutti__shard_queue_take(e->shard_queue, shard_p, &last, &owner));
     if (*shard_p < 0)
         return TUTTI_OK;
+    tutti__redundancy_note(e, *shard_p);
     TUTTI__EACH_PART(e, begin_shard, (part->calls.self, *shard_p, last));
     e->computed++;
     e->stats.shards++;
@@ -279,7 +271,9 @@ int tutti_elastic_shard(tutti_elastic *e)
 
     if (!e || e->phase != TUTTI__SHARDS)
         return -1;
-    status = e->trial ? next_of_trial(e, &shard) : next_shard(e, &shard);
+    status = tutti__redundancy_end_shard(e);
+    if (status == TUTTI_OK)
+        status = e->redundant.trial ? tutti__redundancy_next(e, &shard) : next_shard(e, &shard);
     if (status == TUTTI_OK)
         return shard;
     (void)tutti_elastic_recover(e, status);
@@ -302,7 +296,9 @@ static tutti_status exchange_reports(tutti_elastic *e)
 {
     const size_t n = sizeof *e->reports / sizeof(int64_t);
     const tutti__try_report mine = {.flags = (e->asked_to_regroup ? TUTTI__ASKS_REGROUP : 0) |
-                                             (e->asked_to_leave ? TUTTI__ASKS_LEAVE : 0),
+                                             (e->asked_to_leave ? TUTTI__ASKS_LEAVE : 0) |
+                                             (e->redundant.caught > 0 ? TUTTI__WAS_WRONG : 0) |
+                                             e->redundant.damage,
                                     .ns = e->shard_ns,
                                     .computed = e->computed};
 
@@ -321,7 +317,7 @@ static tutti_status note_reports(tutti_elastic *e)
         computed += e->reports[r].computed;
         e->speeds[r] = e->reports[r].ns;
     }
-    e->regrouping = flags != 0;
+    e->regrouping = (flags & (TUTTI__ASKS_REGROUP | TUTTI__ASKS_LEAVE)) != 0;
     e->leaving = (e->reports[tutti_group_rank(e->group)].flags & TUTTI__ASKS_LEAVE) != 0;
     if (computed == e->opts.shards)
         return TUTTI_OK;
@@ -341,11 +337,16 @@ static tutti_status close_try(tutti_elastic *e, bool *again_p)
     }
     TUTTI_TRY(finish_parts(e, again_p));
     status = exchange_reports(e);
-    /* All means are complete, though a rank has died since: the step counts. Ranks that lack a mean receive the state from the
-     * others. */
-    if (status != TUTTI_OK && !*again_p && tutti__elastic_is_loss(e, status))
-        return TUTTI_OK;
-    return status == TUTTI_OK ? note_reports(e) : status;
+    if (status == TUTTI_OK) {
+        TUTTI_TRY(note_reports(e));
+        TUTTI_TRY(tutti__redundancy_judge(e, again_p));
+        return tutti__redundancy_heed(e, again_p);
+    }
+    /* All means are complete, though a rank has died since: the step counts, unless they are wrong or had to be checked. Ranks that
+     * lack a mean receive the state from the others. */
+    return !*again_p && !tutti__redundancy_is_open(e) && tutti__elastic_is_loss(e, status)
+               ? TUTTI_OK
+               : status;
 }
 
 bool tutti_elastic_finish(tutti_elastic *e)
@@ -358,13 +359,17 @@ bool tutti_elastic_finish(tutti_elastic *e)
             e->phase = TUTTI__IDLE;
         return false;
     }
-    status = e->trial ? tutti__trial_end(e) : close_try(e, &again);
+    status = tutti__redundancy_end_shard(e);
+    if (status == TUTTI_OK)
+        status = e->redundant.trial ? tutti__redundancy_end_trial(e) : close_try(e, &again);
     if (status != TUTTI_OK) {
-        (void)tutti_elastic_recover(e, status);
+        if (tutti_elastic_recover(e, status) && e->redundant.spoiled)
+            tutti_elastic_forget(e);
+        e->redundant.spoiled = false;
         return false;
     }
     e->stats.attempts += again;
-    again |= e->trial;
+    again |= tutti__elastic_is_trial(e);
     e->phase = again ? TUTTI__IDLE : TUTTI__UPDATING;
     return !again;
 }

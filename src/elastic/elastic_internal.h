@@ -9,7 +9,8 @@
  *     reducer_ranges.c    and reducers, with their ranges
  *     agent_client.c      messages to and from the launcher's agent on this host
  *     shard_queue.c       who computes which shard
- *     checks.c            on request: whether ranks have the same state, and compute the same */
+ *     redundant_shards.c  shards that two ranks compute, to find one that computes wrong
+ *     checks.c            on request: whether ranks have the same state */
 #ifndef TUTTI_ELASTIC_ELASTIC_INTERNAL_H
 #define TUTTI_ELASTIC_ELASTIC_INTERNAL_H
 
@@ -37,7 +38,57 @@ typedef struct tutti__try_report {
     int64_t flags, computed; /* shards, in this try */
     int64_t ns;              /* that a shard takes this rank; 0: not known */
 } tutti__try_report;
-enum { TUTTI__ASKS_REGROUP = 1, TUTTI__ASKS_LEAVE = 2 };
+/* SEES_DAMAGE: sums are not what was added to them; OWN_DAMAGE: in this rank's memory; WAS_WRONG: it was found wrong before. */
+enum {
+    TUTTI__ASKS_REGROUP = 1,
+    TUTTI__ASKS_LEAVE = 2,
+    TUTTI__SEES_DAMAGE = 4,
+    TUTTI__OWN_DAMAGE = 8,
+    TUTTI__WAS_WRONG = 16
+};
+
+/* ---- Shards that two ranks compute (redundant_shards.c) ---- */
+
+typedef enum tutti__trial {
+    TUTTI__NO_TRIAL,    /* the step's own try */
+    TUTTI__TRIAL_AHEAD, /* each rank computes a shard that another will */
+    TUTTI__TRIAL_VOTE,  /* all compute the shard that is disputed */
+} tutti__trial;
+
+typedef struct tutti__digested_shard {
+    int64_t shard, digest; /* -1: none */
+} tutti__digested_shard;
+enum { TUTTI__MOST_DIGESTED = 4 }; /* by one rank in a try; more only if it has taken almost all */
+
+/* A shard for which two ranks have other digests. */
+typedef struct tutti__dispute {
+    int64_t shard; /* -1: none */
+    int rank[2];
+    int64_t digest[2];
+} tutti__dispute;
+
+typedef struct tutti__redundancy {
+    int64_t every; /* steps between checks, 0: never; -1: as often as the budget allows */
+    bool said_impossible;
+    /* The same on all ranks of the group. Steps: 1 + the number; 0: none. */
+    uint64_t looked_at, checked; /* the last step for which it was decided, and that is checked */
+    bool due;                    /* in the coming try */
+    double credit;               /* how many checks the steps since the last one took */
+    int64_t cost_ns;             /* of the last check, for the slowest rank; 0: none yet */
+    tutti__dispute dispute;
+    tutti__trial trial; /* of the present try */
+    /* This rank's. */
+    int left,
+        digested; /* shards: of a trial, to be computed; the present one, if it is digested; -1: none */
+    tutti__digested_shard own[TUTTI__MOST_DIGESTED], ahead; /* in this try; in the trial before */
+    int n_own;
+    uint64_t began_ns;
+    int64_t cost_own_ns;
+    int64_t damage;   /* SEES_DAMAGE, OWN_DAMAGE, in the present try */
+    char damaged[64]; /* the gradient */
+    int caught;       /* times that this worker was wrong */
+    bool spoiled;     /* the state may be wrong: a rank computed wrong for an unknown time */
+} tutti__redundancy;
 
 struct tutti_elastic {
     tutti_elastic_opts opts;
@@ -79,11 +130,8 @@ struct tutti_elastic {
     int64_t shard_ns;           /* lately; 0: not known */
     uint64_t since_ns, computed_ns;
     int computed;
-    int64_t check_replicas, check_shards; /* TUTTI_CHECK_REPLICAS, TUTTI_CHECK_SHARDS */
-    bool said_incomparable;               /* that no shard can be compared */
-    bool trial;                           /* this try only compares a shard */
-    int trial_shard;                      /* still to be computed by this rank; -1: none */
-    uint64_t compared;     /* in this group: the step after the last that was compared; 0: none */
+    int64_t check_replicas; /* TUTTI_CHECK_REPLICAS */
+    tutti__redundancy redundant;
     uint64_t committed_ns; /* when COMMITTED was last sent; 0: not in this generation */
 
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
@@ -135,11 +183,30 @@ tutti_status tutti__elastic_share_state(tutti_elastic *e);
 tutti_status tutti__checks_init(tutti_elastic *e);
 /* Between tries, collective: MISMATCH, the same on all ranks, with the part that differs. */
 tutti_status tutti__check_parts(const tutti_elastic *e);
-/* Whether the coming try is one in which two ranks compute the same shard, and nothing else is done; the shard, -1 on other
- * ranks; its end, collective: MISMATCH if their gradients differ. The step is not affected. */
-bool tutti__trial_is_due(tutti_elastic *e);
-int tutti__trial_shard(const tutti_elastic *e);
-tutti_status tutti__trial_end(tutti_elastic *e);
+
+/* ---- redundant_shards.c ---- */
+
+/* Reads TUTTI_CHECK_SHARDS; ARG. */
+tutti_status tutti__redundancy_init(tutti_elastic *e);
+/* In a new group. */
+void tutti__redundancy_enter(tutti_elastic *e);
+/* Decides what the coming try is, when its ranges are known. */
+void tutti__redundancy_begin_try(tutti_elastic *e);
+/* In a trial: begins this rank's shard; -1: no more. */
+tutti_status tutti__redundancy_next(tutti_elastic *e, int *shard_p);
+/* In a step's own try: this rank has taken a shard, which may have to be digested; before the parts begin it. */
+void tutti__redundancy_note(tutti_elastic *e, int shard);
+/* When the shard is computed. */
+tutti_status tutti__redundancy_end_shard(tutti_elastic *e);
+/* The present step counts only if all ranks agree that it does, not if the end of another is met before. */
+bool tutti__redundancy_is_open(const tutti_elastic *e);
+/* Before a step counts, collective: sets *again_p if two ranks had other digests of a shard. */
+tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p);
+/* From all ranks' flags: sets *again_p if any saw damage. Status as of a vote. */
+tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p);
+/* Drops a trial. A vote is collective: MISMATCH without a majority; DEVICE on a rank that was wrong and must end, and GROUP errors on
+ * the others. */
+tutti_status tutti__redundancy_end_trial(tutti_elastic *e);
 
 /* ---- kept_parts.c ---- */
 

@@ -202,8 +202,8 @@ static tutti_status make_room(tutti_elastic *e, int size)
 static tutti_status enter(tutti_elastic *e)
 {
     e->n_tries = 0;
-    e->compared = 0; /* new members have compared nothing in this step, and all must do the same */
     e->stats.groups++;
+    tutti__redundancy_enter(e);
     TUTTI_TRY(make_room(e, tutti_group_size(e->group)));
     if (e->size > e->opts.shards)
         return tutti__fail(TUTTI_ERR_ARG,

@@ -1,6 +1,7 @@
 /* reducer_ranges.c -- a reducer as a part of the state.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "elastic/reducer_ranges.h"
+#include "elastic/settings.h"
 #include "reducer/reducer.h"
 
 #include <stdlib.h>
@@ -12,6 +13,7 @@ tutti_status tutti__ranges_init(tutti__kept_ranges *ranges, tutti_elastic *e,
     *ranges = (tutti__kept_ranges){.e = e, .reducer = reducer};
     while (tutti_reducer_name(reducer, ranges->n))
         ranges->n++;
+    tutti__reducer_tolerate_damage(reducer);
     ranges->saved = tutti__alloc((ranges->n + 1) * sizeof *ranges->saved);
     return ranges->saved ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
@@ -38,8 +40,19 @@ void tutti__ranges_begun(tutti__kept_ranges *ranges)
     ranges->finished = false;
 }
 
+void tutti__ranges_digest(tutti__kept_ranges *ranges)
+{
+    if (tutti__elastic_is_digested(ranges->e))
+        tutti__reducer_digest_shard(ranges->reducer, &ranges->digest);
+}
+
 void tutti__ranges_finished(tutti__kept_ranges *ranges, bool again)
 {
+    bool own;
+    const char *damaged = again ? NULL : tutti__reducer_damage(ranges->reducer, &own);
+
+    if (damaged)
+        tutti__elastic_damaged(ranges->e, damaged, own);
     ranges->finished = !again;
     ranges->step = tutti_elastic_step(ranges->e);
 }
@@ -78,8 +91,12 @@ static tutti_status begin(void *self)
 
 static tutti_status begin_shard(void *self, int shard, bool last)
 {
+    tutti__kept_ranges *ranges = self;
+
     (void)shard;
-    return tutti_reducer_begin_shard(((tutti__kept_ranges *)self)->reducer, last);
+    TUTTI_TRY(tutti_reducer_begin_shard(ranges->reducer, last));
+    tutti__ranges_digest(ranges);
+    return TUTTI_OK;
 }
 
 static tutti_status finish(void *self, bool *again_p)
@@ -94,7 +111,13 @@ static tutti_status finish(void *self, bool *again_p)
 
 static tutti_status compare(void *self, uint64_t *digest_p)
 {
-    return tutti__reducer_drop(((const tutti__kept_ranges *)self)->reducer, digest_p);
+    *digest_p = ((const tutti__kept_ranges *)self)->digest;
+    return TUTTI_OK;
+}
+
+static tutti_status drop(void *self)
+{
+    return tutti__reducer_drop(((const tutti__kept_ranges *)self)->reducer);
 }
 
 static void free_ranges(void *self)
@@ -126,6 +149,7 @@ tutti_status tutti_elastic_keep_reducer(tutti_elastic *e, tutti_reducer *reducer
                                                        .begin_shard = begin_shard,
                                                        .finish = finish,
                                                        .compare = compare,
+                                                       .drop = drop,
                                                        .free = free_ranges,
                                                        .self = ranges});
 }

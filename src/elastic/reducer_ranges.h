@@ -11,9 +11,10 @@ typedef struct tutti__kept_ranges {
     tutti_elastic *e;
     tutti_reducer *reducer;
     size_t n;
-    float *saved;  /* at the beginning of the try */
-    bool finished; /* without again */
-    uint64_t step; /* the finished one */
+    float *saved;    /* at the beginning of the try */
+    bool finished;   /* without again */
+    uint64_t step;   /* the finished one */
+    uint64_t digest; /* of the last shard that was digested */
 } tutti__kept_ranges;
 
 /* For a reducer that is complete. Errors: MEMORY. */
@@ -22,8 +23,9 @@ tutti_status tutti__ranges_init(tutti__kept_ranges *ranges, tutti_elastic *e,
 void tutti__ranges_destroy(tutti__kept_ranges *ranges);
 /* Undoes the last finish if its step was not committed, and returns true. Call it before begin and before leaving the group. */
 bool tutti__ranges_take_back(tutti__kept_ranges *ranges);
-/* Call these after the reducer's begin and after its finish. */
+/* Call these after the reducer's begin, begin_shard and finish. */
 void tutti__ranges_begun(tutti__kept_ranges *ranges);
+void tutti__ranges_digest(tutti__kept_ranges *ranges); /* after its begin_shard */
 void tutti__ranges_finished(tutti__kept_ranges *ranges, bool again);
 tutti_status tutti__ranges_move(const tutti__kept_ranges *ranges,
                                 tutti_status (*move)(void *arg, tutti_buf buf), void *arg);

@@ -13,5 +13,11 @@ uint32_t tutti__elastic_generation(const tutti_elastic *e);
 bool tutti__elastic_has_state(const tutti_elastic *e);
 /* For parts, in regroup with NULL: the update that failed has changed nothing, so this worker has the state that it had. */
 void tutti__elastic_undone(tutti_elastic *e);
+/* For parts, in begin_shard: `compare` will ask for the digest of this shard. */
+bool tutti__elastic_is_digested(const tutti_elastic *e);
+/* For parts, in finish: damage of a reducer, NULL: none (tutti__reducer_damage). */
+void tutti__elastic_damaged(tutti_elastic *e, const char *gradient, bool own);
+/* The present try is only to compare shards: this rank computes one of another's, and nothing of it counts. */
+bool tutti__elastic_is_trial(const tutti_elastic *e);
 
 #endif

@@ -22,7 +22,7 @@ enum { LIMIT_64 = 51, ROOM_64 = 12, ROOM_32 = 4 };
 #define NOT_FINITE UINT32_C(0x7f800000) /* bits of |x| from here on: infinity and NaN */
 #define MAX_SHARDS 4096
 
-/* The message: these numbers, then the program's counters, then with find_unused the users of each gradient, by place. */
+/* The message: these numbers, then the program's counters, then totals of each gradient, by place, and with find_unused its users. */
 enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, N_NUMBERS };
 
 int tutti__exact_count(const tutti_reducer *r)
@@ -96,7 +96,17 @@ static tutti_status check(const tutti_reducer *r, const tutti_reducer_opts *opts
 
 static size_t message_length(const tutti_reducer *r)
 {
-    return N_NUMBERS + r->exact->n_counters + (tutti__may_skip(r) ? r->n_reduced : 0);
+    return N_NUMBERS + r->exact->n_counters + (tutti__may_skip(r) ? 2 : 1) * r->n_reduced;
+}
+
+static int64_t *totals_in_message(const tutti_reducer *r)
+{
+    return r->exact->message + N_NUMBERS + r->exact->n_counters;
+}
+
+static int64_t *users_in_message(const tutti_reducer *r)
+{
+    return totals_in_message(r) + r->n_reduced;
 }
 
 tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
@@ -118,7 +128,7 @@ tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
     s->fixed = tutti__alloc((r->n + 1) * sizeof *s->fixed);
     s->all = tutti__alloc((r->n + 1) * sizeof *s->all);
     s->brought = tutti__alloc(r->n + 1);
-    s->message = s->n_counters < PTRDIFF_MAX / sizeof *s->message - r->n - N_NUMBERS
+    s->message = s->n_counters < PTRDIFF_MAX / sizeof *s->message - 2 * r->n - N_NUMBERS
                      ? tutti__alloc(message_length(r) * sizeof *s->message)
                      : NULL;
     s->largest = stream->ops->alloc(stream->device, 2 * (r->n + 1) * sizeof *s->largest, true);
@@ -128,7 +138,7 @@ tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < r->n; i++)
         s->ranges[i] = FIRST_RANGE;
-    return TUTTI_OK;
+    return tutti__exact_totals_new(r);
 }
 
 void tutti__exact_free(tutti_reducer *r)
@@ -142,6 +152,7 @@ void tutti__exact_free(tutti_reducer *r)
     if (s->seen != s->largest)
         stream->ops->host_free(stream->device, s->seen);
     stream->ops->free(stream->device, s->largest);
+    tutti__exact_totals_free(r);
     if (r->kept_in_part)
         tutti__exact_shares_free(r);
     free(s->ranges);
@@ -211,6 +222,7 @@ tutti_status tutti__exact_begin(tutti_reducer *r)
     memset(s->message, 0, message_length(r) * sizeof *s->message);
     for (size_t i = 0; i < r->n; i++)
         s->fixed[i] = fixed_of(s, s->ranges[i]);
+    TUTTI_TRY(tutti__exact_totals_begin(r));
     return stream->ops->zero(stream, s->largest, 2 * (r->n + 1) * sizeof *s->largest);
 }
 
@@ -223,6 +235,25 @@ static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t la
     return tutti__found_nonfinite(r, g);
 }
 
+/* `total`: of the integers that it became, so that these are compared, too; on a device they are not. */
+static tutti_status add_digest(const tutti_reducer *r, size_t i, uint64_t total)
+{
+    const bool on_host = tutti__on_host(r->stream);
+    const tutti__gradient *g = &r->gradients[i];
+    const size_t bytes = g->count * sizeof(float);
+    void *copy = on_host ? NULL : tutti__alloc_unset(bytes + 1);
+    tutti_status status = on_host || copy ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (copy)
+        status = tutti__read(r->stream, copy, r->block + g->offset, bytes);
+    if (status == TUTTI_OK)
+        *r->exact->digest += (tutti__hash64(on_host ? r->block + g->offset : copy, bytes) ^
+                              tutti__hash64(&total, sizeof total)) *
+                             (2 * (uint64_t)i + 1);
+    free(copy);
+    return status;
+}
+
 /* Adds gradient i of the current shard. */
 static tutti_status add(tutti_reducer *r, size_t i)
 {
@@ -230,16 +261,24 @@ static tutti_status add(tutti_reducer *r, size_t i)
     tutti__exact *s = r->exact;
     const tutti__gradient *g = &r->gradients[i];
     const unsigned char place = s->apart ? TUTTI__IN_LATE : TUTTI__IN_SUMS;
+    const tutti__fixed_seen seen = {
+        &s->largest[i],
+        tutti__exact_totals_of(r, s->apart ? TUTTI__TOTAL_LATE : TUTTI__TOTAL_ADDED, i)};
+    unsigned char *sums = tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset);
+    uint64_t before;
 
     if (r->kept_in_part)
         TUTTI_TRY(tutti__exact_shares_bring(r, &r->buckets[g->bucket], s->apart));
     if (tutti__may_skip(r))
-        s->message[N_NUMBERS + s->n_counters + g->place]++;
+        users_in_message(r)[g->place]++;
+    before = r->stream ? 0 : *seen.total;
     TUTTI_TRY(stream->ops->flat->fixed_add(
-        stream, tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset),
-        (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
-        !(s->brought[i] & place), &s->largest[i]));
+        stream, sums, (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
+        !(s->brought[i] & place), &seen));
     s->brought[i] |= place;
+    tutti__exact_totals_inject(r, i, sums);
+    if (s->digest)
+        TUTTI_TRY(add_digest(r, i, r->stream ? 0 : *seen.total - before));
     return r->stream ? TUTTI_OK : look(r, g, s->largest[i]);
 }
 
@@ -294,6 +333,7 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
         pthread_mutex_unlock(&s->mutex);
     }
     s->leaving |= last;
+    s->digest = NULL;
     s->open = true;
     r->turn++;
     for (size_t b = 0; b < r->n_buckets; b++)
@@ -301,32 +341,17 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
     return TUTTI_OK;
 }
 
-tutti_status tutti__reducer_drop(tutti_reducer *r, uint64_t *digest_p)
+void tutti__reducer_digest_shard(tutti_reducer *r, uint64_t *digest_p)
 {
-    const tutti__exact *s = r->exact;
-    const bool on_host = tutti__on_host(r->stream);
-    tutti_status status;
-    void *copy = NULL;
-
     *digest_p = 0;
+    r->exact->digest = digest_p;
+}
+
+tutti_status tutti__reducer_drop(tutti_reducer *r)
+{
     end_shard(r);
     r->in_step = false;
-    status = r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
-    if (status == TUTTI_OK && !on_host && !(copy = tutti__alloc_unset(2 * r->bytes + 1)))
-        status = TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < r->n && status == TUTTI_OK; i++) {
-        const tutti__gradient *g = &r->gradients[i];
-        const unsigned char *p = s->sums ? tutti__sums_at(s, s->sums, g->offset) : NULL;
-        const size_t bytes = g->count * (size_t)(s->bits / 8);
-
-        if (!(s->brought[i] & TUTTI__IN_SUMS))
-            continue;
-        if (!on_host)
-            status = tutti__read(r->stream, copy, p, bytes);
-        *digest_p = *digest_p * 31 + tutti__hash64(on_host ? p : copy, bytes) + i;
-    }
-    free(copy);
-    return status;
+    return r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
 }
 
 /* ---- All ranks' shards ---- */
@@ -358,10 +383,12 @@ static tutti_status make_mean(const tutti_reducer *r, size_t i, size_t at, size_
     tutti_stream *stream = r->own ? r->own : r->exact->stream;
     const tutti__exact *s = r->exact;
     const size_t offset = r->gradients[i].offset + at * sizeof(float);
+    const tutti__fixed_seen seen = {&s->largest[r->n + 1 + i],
+                                    tutti__exact_totals_of(r, TUTTI__TOTAL_MEANS, i)};
 
     return stream->ops->flat->fixed_mean(stream, (float *)(void *)(r->block + offset),
                                          tutti__sums_at(s, s->sums, offset), n, &s->fixed[i],
-                                         s->count, &s->largest[r->n + 1 + i]);
+                                         s->count, &seen);
 }
 
 static tutti_status make_means(tutti_reducer *r, tutti__bucket *b)
@@ -403,6 +430,7 @@ tutti_status tutti__exact_reduce(tutti_reducer *r, tutti__bucket *b)
     tutti__exact *s = r->exact;
     tutti_status status = TUTTI_OK;
 
+    tutti__exact_totals_verify(r, b);
     TUTTI_TRY(sum(r, b));
     pthread_mutex_lock(&s->mutex);
     if (!s->apart || s->joining)
@@ -454,6 +482,7 @@ tutti_status tutti__exact_close(tutti_reducer *r)
         r->buckets[b].pending = 0;
     TUTTI_TRY(tutti__step_launch(r));
     TUTTI_TRY(see_contributions(r));
+    TUTTI_TRY(tutti__exact_totals_tell(r, totals_in_message(r)));
     s->message[LATE] = s->apart;
     s->message[RANGES] = compared(r, tutti__hash64(s->ranges, r->n * sizeof *s->ranges));
     tutti__step_label(r, 0);
@@ -566,17 +595,21 @@ tutti_status tutti__exact_end(tutti_reducer *r)
         return status;
     TUTTI_TRY(check_message(r));
     for (size_t place = 0; tutti__may_skip(r) && place < r->n_reduced; place++)
-        r->users[place] = (int32_t)s->message[N_NUMBERS + s->n_counters + place];
+        r->users[place] = (int32_t)users_in_message(r)[place];
     if (s->message[LATE] > 0) {
         s->joining = true;
         TUTTI_TRY(stream->ops->zero(stream, s->largest + r->n + 1, r->n * sizeof *s->largest));
+        TUTTI_TRY(tutti__exact_totals_forget_means(r));
         TUTTI_TRY(tutti__step_relaunch(r));
     }
     if (r->kept_in_part)
         tutti__exact_shares_drop(r, false);
     if (s->message[MISFITS] > 0 || s->message[NONFINITE] > 0)
         TUTTI_TRY(settle(r));
-    return s->again ? TUTTI_OK : adapt(r);
+    if (s->again)
+        return TUTTI_OK;
+    TUTTI_TRY(adapt(r));
+    return tutti__exact_totals_check(r, totals_in_message(r));
 }
 
 /* ---- Public functions ---- */

@@ -1,4 +1,4 @@
-/* exact.h -- means over logical shards, shared by exact.c and exact_shares.c.   SPDX-License-Identifier: MIT */
+/* exact.h -- means over logical shards, shared by exact.c, exact_shares.c and exact_totals.c.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_REDUCER_EXACT_H
 #define TUTTI_REDUCER_EXACT_H
 
@@ -8,6 +8,27 @@
 
 /* Which sums have a gradient of this rank. */
 enum { TUTTI__IN_SUMS = 1, TUTTI__IN_LATE = 2 };
+
+/* Totals of integers, by gradient (exact_totals.c): of what this rank has added to its sums, and to its late ones; of the sums of which
+ * the means were made. */
+typedef enum tutti__total_kind {
+    TUTTI__TOTAL_ADDED,
+    TUTTI__TOTAL_LATE,
+    TUTTI__TOTAL_MEANS,
+    TUTTI__TOTALS
+} tutti__total_kind;
+
+typedef struct tutti__exact_totals {
+    uint64_t *there, *seen; /* on the device; a copy on the host, without a device the same */
+    bool verifies;          /* in this step, sums before they are sent */
+    int suspicious;         /* steps for which that is certain */
+    int64_t credit_ns;      /* below 0: that has cost more than it may */
+    uint64_t ns;            /* that it has cost in this step */
+    size_t damaged, own;    /* 1 + the gradient; own: in this rank's memory; 0: none */
+    size_t flip, flip_at;   /* fault injection: 1 + the gradient whose sums lose a bit; 0: none */
+    int flip_bit;
+    bool tolerant; /* damage does not make finish fail */
+} tutti__exact_totals;
 
 struct tutti__exact {
     tutti_stream *stream; /* on which gradients are computed, also in host memory */
@@ -27,10 +48,12 @@ struct tutti__exact {
     unsigned char *brought; /* TUTTI__IN_SUMS, TUTTI__IN_LATE */
     int64_t *message;
     tutti_work *ending; /* its reduction, while in flight */
-    bool open;          /* in a shard */
-    bool leaving;       /* the last shard has begun */
-    bool apart;         /* and after it another, which owns block until the end; under the mutex */
-    bool joining;       /* late sums are being reduced */
+    tutti__exact_totals totals;
+    uint64_t *digest; /* of the current shard's gradients; NULL: not wanted */
+    bool open;        /* in a shard */
+    bool leaving;     /* the last shard has begun */
+    bool apart;       /* and after it another, which owns block until the end; under the mutex */
+    bool joining;     /* late sums are being reduced */
     bool again;
     pthread_mutex_t mutex;
 };
@@ -41,6 +64,24 @@ static inline unsigned char *tutti__sums_at(const tutti__exact *s, unsigned char
 {
     return sums + offset * (size_t)(s->bits / 32);
 }
+
+/* ---- Totals (exact_totals.c) ---- */
+
+tutti_status tutti__exact_totals_new(const tutti_reducer *r);
+void tutti__exact_totals_free(const tutti_reducer *r);
+/* In the device's memory. */
+uint64_t *tutti__exact_totals_of(const tutti_reducer *r, tutti__total_kind kind, size_t i);
+tutti_status tutti__exact_totals_begin(const tutti_reducer *r);
+/* Gradient i has been added to these sums. */
+void tutti__exact_totals_inject(const tutti_reducer *r, size_t i, unsigned char *sums);
+/* On the group's thread, before the bucket's sums are sent. */
+void tutti__exact_totals_verify(const tutti_reducer *r, const tutti__bucket *b);
+/* What this rank has added, by place: n_reduced numbers, whose sums over all ranks _check gets. */
+tutti_status tutti__exact_totals_tell(const tutti_reducer *r, int64_t *numbers);
+/* Means will be made again. */
+tutti_status tutti__exact_totals_forget_means(const tutti_reducer *r);
+/* At the end of a step whose means count. DEVICE, unless damage is tolerated. */
+tutti_status tutti__exact_totals_check(const tutti_reducer *r, const int64_t *numbers);
 
 /* ---- In shares (exact_shares.c): r->kept_in_part ---- */
 

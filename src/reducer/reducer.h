@@ -84,9 +84,19 @@ tutti_status tutti__reducer_ready_but_rows(tutti_reducer *reducer, size_t i,
 tutti_status tutti__reducer_late_rows(tutti_reducer *reducer, size_t i, float **values_p,
                                       const int32_t **place_p);
 tutti_status tutti__reducer_rows_ready(tutti_reducer *reducer, size_t i);
-/* With shards: drops a step of which no shard was the last, and sets *digest_p to that of the sums of this rank's shards, 0 if it had
- * none. */
-tutti_status tutti__reducer_drop(tutti_reducer *reducer, uint64_t *digest_p);
+/* With shards, after begin_shard: *digest_p becomes that of the gradients of this shard, complete when the last is ready; valid
+ * until then. It does not depend on the order in which they become ready. */
+void tutti__reducer_digest_shard(tutti_reducer *reducer, uint64_t *digest_p);
+/* With shards: the gradient whose sums over all shards, in the step that has finished, are not what ranks have added to them, since a bit has
+ * changed; NULL: none. *own_p: it was in this rank's memory, before they were sent; else it is not known where. Other ranks may not have
+ * seen it. finish fails of it, unless it is tolerated. */
+const char *tutti__reducer_damage(const tutti_reducer *reducer, bool *own_p);
+void tutti__reducer_tolerate_damage(tutti_reducer *reducer);
+/* Fault injection, in host memory: when gradient i is added next, bit `word` (modulo their number) of its element `at` flips in the sums.
+ * Returns the bit; -1: not with this reducer. */
+int tutti__reducer_flip_sum(tutti_reducer *reducer, size_t i, size_t at, uint32_t word);
+/* With shards: drops a step of which no shard was the last. */
+tutti_status tutti__reducer_drop(tutti_reducer *reducer);
 /* The caller's part of the step has failed, with the thread's message: no more buckets are sent, and finish reports it. */
 void tutti__reducer_fail(tutti_reducer *reducer, tutti_status status);
 /* The number of the next step by a count that all ranks share, so that calls of backward that do not correspond are detected.

@@ -1,10 +1,11 @@
 /* reducer: means over logical shards. The bits are those of integer sums computed here, whichever rank computes which shard, in
  * any order and any buckets, on 1 to 8 ranks; also if a gradient exceeds its range, if shards come late,
- * and in another group after one has died.   SPDX-License-Identifier: MIT
+ * and in another group after one has died. A bit that flips in the sums is noticed, and in whose.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict cuda nccl */
 #include "distributed/bodies.h"
 #include "harness/stream.h"
+#include "reducer/reducer.h"
 #include <tutti/reducer.h>
 
 #include <signal.h>
@@ -597,6 +598,69 @@ static int what_cannot_be_is_refused(tutti_group *group, void *arg)
     return 0;
 }
 
+/* In the sums of rank `rank`, in each of its shards; then in none. */
+static int flip(tutti_group *group, const tutti_reducer_opts *opts, int rank, uint32_t bit)
+{
+    const assignment d = {.seed = bit, .late = bit % 2, .says_last = true};
+    const bool me = tutti_group_rank(group) == rank;
+    expected *x = malloc(sizeof *x);
+    tutti_reducer_parameter p[N];
+    tutti_reducer *r;
+    float ranges[N];
+    bool own;
+
+    CHECK(x);
+    describe(p);
+    begin_expecting(x, opts->shards, opts->wire_bits == 32 ? 32 : 64);
+    CHECK_OK(tutti_reducer_new(&r, group, p, N, opts));
+    tutti__reducer_tolerate_damage(r);
+    for (int step = 0; step < 2; step++)
+        CHECK_0(run_step(r, group, step, &d, x));
+    memcpy(ranges, x->ranges, sizeof ranges);
+    if (me)
+        CHECK(tutti__reducer_flip_sum(r, 4, 77, bit) ==
+              (int)bit % (opts->wire_bits == 32 ? 32 : 64));
+    CHECK_0(attempt(r, group, 2, &d, opts->shards));
+    CHECK(!tutti_reducer_again(r));
+    CHECK(tutti__reducer_damage(r, &own) && strcmp(tutti__reducer_damage(r, &own), "e") == 0);
+    CHECK(own == me);
+    memcpy(tutti_reducer_ranges(r), ranges, sizeof ranges); /* the step is repeated from them */
+    CHECK_0(run_step(r, group, 2, &d, x));
+    CHECK(tutti__reducer_damage(r, &own) == NULL && !own);
+    tutti_reducer_free(r);
+    free(x);
+    return 0;
+}
+
+static int flipped_bits_are_noticed(tutti_group *group, void *arg)
+{
+    static const uint32_t bits[] = {0, 13, 31, 32, 50, 63};
+    tutti_reducer_parameter p[N];
+    tutti_reducer *r;
+
+    (void)arg;
+    if (test_stream()) /* the injection is in host memory */
+        return 0;
+    for (size_t k = 0; k < TUTTI__COUNT_OF(bits); k++) {
+        const tutti_reducer_opts opts = {
+            .shards = V, .wire_bits = k % 3 == 1 ? 32 : 64, .n_counters = 2};
+
+        CHECK_0(flip(group, &opts, 1 + (int)(k % 2), bits[k]));
+    }
+    describe(p);
+    CHECK_OK(tutti_reducer_new(&r, group, p, N, &(tutti_reducer_opts){.shards = 3}));
+    CHECK_OK(tutti_reducer_begin(r));
+    CHECK_OK(tutti_reducer_begin_shard(r, true));
+    (void)tutti__reducer_flip_sum(r, 2, 5, (uint32_t)tutti_group_rank(group));
+    CHECK_0(compute(r, 0, tutti_group_rank(group), tutti_group_rank(group)));
+    CHECK(tutti_reducer_finish(r) == TUTTI_ERR_DEVICE);
+    CHECK_TEXT(tutti_last_error(),
+               "the sums over all shards of \"c\" are not what ranks have added "
+               "to them: a bit has changed in this rank's memory");
+    tutti_reducer_free(r);
+    return 0;
+}
+
 static void run_three(void **state)
 {
     run((tutti_rank_body *)*state, NULL, 3);
@@ -615,6 +679,7 @@ int main(void)
                                        TEST(run_three, goes_on_after_a_death),
                                        cmocka_unit_test(a_killed_rank_is_missed_by_nobody),
                                        TEST(run_two, regroups_leak_nothing),
+                                       TEST(run_three, flipped_bits_are_noticed),
                                        TEST(run_two, what_cannot_be_is_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

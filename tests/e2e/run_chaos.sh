@@ -52,6 +52,23 @@ equal "exit code" $? 143
 err_has 'chaos: in [0-9.]+ s 0 killed, 1 stopped'
 nobody_left
 
+# Bits are flipped by the workers: the same ones for the same seed, in one of three, and of the kind that is asked for.
+flips() { sed -n 's/.*chaos: \(training step .*\)/\1/p' "$work/err"; }
+flip() { # KIND EXIT
+    TUTTI_LOG=chaos:warn run "$2" "$TUTTI" run -n 3 --chaos "flip=0.2:$1,keep=2,seed=5" "$TUTTI" train --model mlp --data digits --max-steps 12 \
+        --eval-every 0 --threads 1 --progress quiet --run-dir "$work/flipped"
+    equal "ranks with $1" "$(grep -o '^\[[0-9]\] tutti warn chaos' "$work/err" | sort -u | wc -l)" 1
+}
+flip parameters 3
+flips >"$work/flips"
+grep -qE '^training step [0-9]+: bit [0-9]+ of element [0-9]+ of fc[123]\.(weight|bias) flipped, [0-9a-f]{8} -> [0-9a-f]{8}$' "$work/flips" || fail "no parameter: $(cat "$work/flips")"
+flip parameters 3
+flips | cmp "$work/flips" - || fail "the same seed flips other bits"
+flip means 3
+flips | grep -q 'of the mean gradient of fc' || fail "no mean"
+flip gradients 0
+flips | grep -q 'of the gradient of fc' || fail "no gradient"
+
 # Connections: a group of Tutti's over TCP loses its peers in every start.
 if "$TUTTI" run --chaos cut=1 true 2>"$work/err"; then
     run 3 env TUTTI_TRANSPORT=tcp "$TUTTI" run -n 2 --max-restarts 1 --chaos cut=2 "$TUTTI" bench barrier --iterations 100000000

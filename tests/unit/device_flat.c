@@ -349,16 +349,18 @@ static void check_fixed_add(size_t n, size_t shift, const tutti__fixed *f, int l
     void *got = malloc((n + 1) * width);
     char *sums = ops->alloc(device, (n + 2) * width, false);
     uint32_t *largest = ops->alloc(device, sizeof *largest, true), value, most = 0;
+    uint64_t *total = ops->alloc(device, sizeof *total, true), all, expected_total = 0;
+    const tutti__fixed_seen seen = {largest, total};
 
-    assert_true(g && got && sums && largest);
+    assert_true(g && got && sums && largest && total);
     draw_gradients(g, n + shift, f->exponent, limit, n + (uint64_t)f->exponent);
     there = device_copy(g, (n + shift) * sizeof *g);
     for (int k = 0; k < 3; k++)
-        ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, k != 1,
-                                largest));
-    ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, false, largest));
+        ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, k != 1, &seen));
+    ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, false, &seen));
     ok(tutti__read(stream, got, sums + shift * width, n * width));
     ok(tutti__read(stream, &value, largest, sizeof value));
+    ok(tutti__read(stream, &all, total, sizeof all));
     for (size_t i = 0; i < n; i++) {
         const int64_t expected = 2 * (int64_t)rintl(ldexpl((long double)g[i + shift], f->exponent));
         const int64_t sum = f->bits == 64 ? ((const int64_t *)got)[i] : ((const int32_t *)got)[i];
@@ -367,8 +369,14 @@ static void check_fixed_add(size_t n, size_t shift, const tutti__fixed *f, int l
             fail_msg("element %zu of %zu, %a * 2^%d: %lld, expected %lld", i, n,
                      (double)g[i + shift], f->exponent, (long long)sum, (long long)expected);
         most = bits_of(g[i + shift]) > most ? bits_of(g[i + shift]) : most;
+        expected_total += 2 * (uint64_t)expected; /* four times this element */
     }
     assert_int_equal(value, most);
+    if (f->bits == 64)
+        assert_true(all == expected_total);
+    else
+        assert_true((uint32_t)all == (uint32_t)expected_total);
+    ops->free(device, total);
     ops->free(device, there);
     ops->free(device, sums);
     ops->free(device, largest);
@@ -404,10 +412,12 @@ static void what_is_not_finite_is_the_largest(void **state)
         float *there;
         int64_t *sums_there = device_copy(sums, sizeof sums);
         uint32_t *largest = device_copy(&value, sizeof value);
+        uint64_t *total = ops->alloc(device, sizeof *total, true);
+        const tutti__fixed_seen seen = {largest, total};
 
         g[7 + 70 * i] = odd[i];
         there = device_copy(g, sizeof g);
-        ok(ops->flat->fixed_add(stream, sums_there, there, 300, &f, false, largest));
+        ok(ops->flat->fixed_add(stream, sums_there, there, 300, &f, false, &seen));
         ok(tutti__read(stream, &value, largest, sizeof value));
         assert_int_equal(value, bits_of(odd[i]));
         assert_int_equal(value >= 0x7f800000, !isfinite(odd[i]));
@@ -416,6 +426,7 @@ static void what_is_not_finite_is_the_largest(void **state)
         ops->free(device, there);
         ops->free(device, sums_there);
         ops->free(device, largest);
+        ops->free(device, total);
     }
 }
 
@@ -427,18 +438,21 @@ static void check_fixed_mean(size_t n, size_t shift, const tutti__fixed *f, int 
     float *got = malloc((n + 1) * sizeof *got),
           *mean = ops->alloc(device, (n + 2) * sizeof *mean, false);
     uint32_t *largest = ops->alloc(device, sizeof *largest, true), value, most = 0;
+    uint64_t *total = ops->alloc(device, sizeof *total, true), all, expected_total = 0;
+    const tutti__fixed_seen seen = {largest, total};
     uint64_t seed = n + (uint64_t)count;
     char *sums;
 
-    assert_true(wide && narrow && got && mean && largest);
+    assert_true(wide && narrow && got && mean && largest && total);
     for (size_t i = 0; i < n + shift; i++) {
         wide[i] = (int64_t)next(&seed) >> next(&seed) % 64;
         narrow[i] = (int32_t)(next(&seed) >> 32) >> next(&seed) % 32;
     }
     sums = device_copy(f->bits == 64 ? (void *)wide : narrow, (n + shift) * width);
-    ok(ops->flat->fixed_mean(stream, mean + shift, sums + shift * width, n, f, count, largest));
+    ok(ops->flat->fixed_mean(stream, mean + shift, sums + shift * width, n, f, count, &seen));
     ok(tutti__read(stream, got, mean + shift, n * sizeof *got));
     ok(tutti__read(stream, &value, largest, sizeof value));
+    ok(tutti__read(stream, &all, total, sizeof all));
     for (size_t i = 0; i < n; i++) {
         const double sum = f->bits == 64 ? (double)wide[i + shift] : (double)narrow[i + shift];
         const float expected = (float)(ldexp(sum, -f->exponent) / count);
@@ -447,8 +461,14 @@ static void check_fixed_mean(size_t n, size_t shift, const tutti__fixed *f, int 
             fail_msg("element %zu of %zu, %.17g / %d: %a, expected %a", i, n, sum, count,
                      (double)got[i], (double)expected);
         most = bits_of(expected) > most ? bits_of(expected) : most;
+        expected_total += f->bits == 64 ? (uint64_t)wide[i + shift] : (uint32_t)narrow[i + shift];
     }
     assert_int_equal(value, most);
+    if (f->bits == 64)
+        assert_true(all == expected_total);
+    else
+        assert_true((uint32_t)all == (uint32_t)expected_total);
+    ops->free(device, total);
     ops->free(device, sums);
     ops->free(device, mean);
     ops->free(device, largest);

@@ -64,6 +64,31 @@ static void a_spec_is_read(void **state)
     assert_string_equal(text, "kill 1/s, stop 0.25");
 }
 
+static void flips_are_for_the_workers(void **state)
+{
+    tutti__chaos_plan plan = plan_of("kill=1");
+    char text[128];
+
+    (void)state;
+    assert_false(tutti__chaos_flips(&plan, 3, text, sizeof text));
+    plan = plan_of("flip=0.25");
+    assert_true(tutti__chaos_flips(&plan, 3, text, sizeof text));
+    assert_string_equal(text, "0.25:any:1:0");
+    assert_true(tutti__chaos_flips(&plan, 1, text, sizeof text));
+    assert_string_equal(text, "0.25:any:0:0");
+    plan = plan_of("flip=1e-3:state,keep=2,seed=7");
+    assert_true(tutti__chaos_flips(&plan, 3, text, sizeof text));
+    assert_string_equal(text, "0.001:state:2:7");
+    tutti__chaos_describe(&plan, text, sizeof text);
+    assert_string_equal(text, "flip 0.001 a step of state, seed 7");
+    refused("flip=1.5", "flip is \"1.5\"");
+    refused("flip=0.1:weights", "flip is \"weights\" behind a colon");
+    refused("flip=0.1:state:2", "flip is \"2\"");
+    refused("flip=0.1,after=3", "after is for kill");
+    refused("flip=0.1,burst=3", "burst is for kill");
+    (void)plan_of("flip=0.1,kill=1,after=3");
+}
+
 static void a_bad_spec_is_refused_by_its_key(void **state)
 {
     (void)state;
@@ -213,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_spec_is_read),
+        cmocka_unit_test(flips_are_for_the_workers),
         cmocka_unit_test(a_bad_spec_is_refused_by_its_key),
         cmocka_unit_test(so_is_what_leaves_nobody_to_hit),
         cmocka_unit_test(a_seed_is_one_sequence_of_events),

@@ -409,14 +409,21 @@ static inline double double_of(uint64_t s)
 
 #define ADD(name, T, OF, COMBINE)                                                                  \
     TUTTI__CLONES static int32_t name(T *restrict sums, const float *restrict g, size_t n,         \
-                                      double scale, int32_t largest)                               \
+                                      double scale, int32_t largest, uint64_t *total)              \
     {                                                                                              \
+        T all = 0;                                                                                 \
+                                                                                                   \
         EACH_BLOCK(n)                                                                              \
         {                                                                                          \
             largest = largest_of(g + at, k, largest);                                              \
-            for (size_t i = at; i < at + k; i++)                                                   \
-                sums[i] = COMBINE(sums[i], OF(bits_of((double)g[i] * scale + WHOLE)));             \
+            for (size_t i = at; i < at + k; i++) {                                                 \
+                const T term = OF(bits_of((double)g[i] * scale + WHOLE));                          \
+                                                                                                   \
+                sums[i] = COMBINE(sums[i], term);                                                  \
+                all += term;                                                                       \
+            }                                                                                      \
         }                                                                                          \
+        *total += all;                                                                             \
         return largest;                                                                            \
     }
 
@@ -430,14 +437,16 @@ ADD(add_32, uint32_t, OF_32, BOTH)
 ADD(put_32, uint32_t, OF_32, LAST)
 
 static tutti_status fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
-                              const tutti__fixed *f, bool first, uint32_t *largest)
+                              const tutti__fixed *f, bool first, const tutti__fixed_seen *seen)
 {
     const double scale = ldexp(1, f->exponent);
-    const int32_t so_far = (int32_t)*largest;
+    const int32_t so_far = (int32_t)*seen->largest;
+    uint64_t *total = seen->total;
 
     (void)stream;
-    *largest = (uint32_t)(f->bits == 64 ? (first ? put_64 : add_64)(sums, g, n, scale, so_far)
-                                        : (first ? put_32 : add_32)(sums, g, n, scale, so_far));
+    *seen->largest =
+        (uint32_t)(f->bits == 64 ? (first ? put_64 : add_64)(sums, g, n, scale, so_far, total)
+                                 : (first ? put_32 : add_32)(sums, g, n, scale, so_far, total));
     return TUTTI_OK;
 }
 
@@ -466,14 +475,19 @@ static tutti_status fixed_join(tutti_stream *stream, void *sums, const void *mor
 
 #define MEAN(name, T, DOUBLE_OF, COMBINE)                                                          \
     TUTTI__CLONES static int32_t name(float *restrict mean, const T *restrict sums, size_t n,      \
-                                      double unit, double count, int32_t largest)                  \
+                                      double unit, double count, int32_t largest, uint64_t *total) \
     {                                                                                              \
+        T all = 0;                                                                                 \
+                                                                                                   \
         EACH_BLOCK(n)                                                                              \
         {                                                                                          \
-            for (size_t i = at; i < at + k; i++)                                                   \
+            for (size_t i = at; i < at + k; i++) {                                                 \
                 mean[i] = (float)COMBINE(DOUBLE_OF(sums[i]) * unit, count);                        \
+                all += sums[i];                                                                    \
+            }                                                                                      \
             largest = largest_of(mean + at, k, largest);                                           \
         }                                                                                          \
+        *total += all;                                                                             \
         return largest;                                                                            \
     }
 
@@ -487,16 +501,17 @@ MEAN(times_32, uint32_t, OF_I32, TIMES)
 
 /* Dividing by a power of two is multiplying by its inverse, with the same bits and much faster. */
 static tutti_status fixed_mean(tutti_stream *stream, float *mean, const void *sums, size_t n,
-                               const tutti__fixed *f, int count, uint32_t *largest)
+                               const tutti__fixed *f, int count, const tutti__fixed_seen *seen)
 {
-    const bool times = (count & (count - 1)) == 0;
+    const bool times = (count & (count - 1)) == 0, wide = f->bits == 64;
     const double unit = ldexp(1, -f->exponent), by = times ? 1.0 / count : count;
-    const int32_t so_far = (int32_t)*largest;
+    const int32_t so_far = (int32_t)*seen->largest;
+    uint64_t *total = seen->total;
 
     (void)stream;
-    *largest =
-        (uint32_t)(f->bits == 64 ? (times ? times_64 : over_64)(mean, sums, n, unit, by, so_far)
-                                 : (times ? times_32 : over_32)(mean, sums, n, unit, by, so_far));
+    *seen->largest =
+        (uint32_t)(wide ? (times ? times_64 : over_64)(mean, sums, n, unit, by, so_far, total)
+                        : (times ? times_32 : over_32)(mean, sums, n, unit, by, so_far, total));
     return TUTTI_OK;
 }
 

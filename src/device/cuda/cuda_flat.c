@@ -154,9 +154,9 @@ static tutti_status widen(tutti_stream *stream, void *p, size_t n, tutti_dtype d
 /* ---- Sums that do not depend on the order ---- */
 
 static tutti_status fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
-                              const tutti__fixed *f, bool first, uint32_t *largest)
+                              const tutti__fixed *f, bool first, const tutti__fixed_seen *seen)
 {
-    return FLAT(stream, fixed_add, sums, g, n, f, first, largest);
+    return FLAT(stream, fixed_add, sums, g, n, f, first, seen);
 }
 
 static tutti_status fixed_join(tutti_stream *stream, void *sums, const void *more, size_t n,
@@ -166,9 +166,9 @@ static tutti_status fixed_join(tutti_stream *stream, void *sums, const void *mor
 }
 
 static tutti_status fixed_mean(tutti_stream *stream, float *mean, const void *sums, size_t n,
-                               const tutti__fixed *f, int number, uint32_t *largest)
+                               const tutti__fixed *f, int number, const tutti__fixed_seen *seen)
 {
-    return FLAT(stream, fixed_mean, mean, sums, n, f, number, largest);
+    return FLAT(stream, fixed_mean, mean, sums, n, f, number, seen);
 }
 
 const tutti__flat_ops tutti__cuda_flat_ops = {

@@ -41,11 +41,11 @@ typedef struct tutti__cuda_flat {
     tutti_status (*widen)(int device, void *stream, float *to, const void *from, size_t n,
                           tutti_dtype dtype);
     tutti_status (*fixed_add)(int device, void *stream, void *sums, const float *g, size_t n,
-                              const tutti__fixed *f, bool first, uint32_t *largest);
+                              const tutti__fixed *f, bool first, const tutti__fixed_seen *seen);
     tutti_status (*fixed_join)(int device, void *stream, void *sums, const void *more, size_t n,
                                const tutti__fixed *f);
     tutti_status (*fixed_mean)(int device, void *stream, float *mean, const void *sums, size_t n,
-                               const tutti__fixed *f, int count, uint32_t *largest);
+                               const tutti__fixed *f, int count, const tutti__fixed_seen *seen);
 } tutti__cuda_flat;
 
 /* module/flat.cu */

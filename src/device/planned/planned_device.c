@@ -469,11 +469,12 @@ static tutti_status planned_convert(tutti_stream *stream, void *p, size_t n, tut
 }
 
 static tutti_status planned_fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
-                                      const tutti__fixed *f, bool first, uint32_t *largest)
+                                      const tutti__fixed *f, bool first,
+                                      const tutti__fixed_seen *seen)
 {
     (void)f;
     (void)first;
-    (void)largest;
+    (void)seen;
     return planned_copy(stream, sums, g, n);
 }
 
@@ -486,11 +487,11 @@ static tutti_status planned_fixed_join(tutti_stream *stream, void *sums, const v
 
 static tutti_status planned_fixed_mean(tutti_stream *stream, float *mean, const void *sums,
                                        size_t n, const tutti__fixed *f, int number,
-                                       uint32_t *largest)
+                                       const tutti__fixed_seen *seen)
 {
     (void)f;
     (void)number;
-    (void)largest;
+    (void)seen;
     return planned_copy(stream, mean, sums, n);
 }
 

@@ -528,9 +528,9 @@ static tutti_status flat_widen(tutti_stream *stream, void *p, size_t n, tutti_dt
 }
 
 static tutti_status flat_fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
-                                   const tutti__fixed *f, bool first, uint32_t *largest)
+                                   const tutti__fixed *f, bool first, const tutti__fixed_seen *seen)
 {
-    OPENED(tutti__cpu_flat_ops.fixed_add(stream, sums, g, n, f, first, largest));
+    OPENED(tutti__cpu_flat_ops.fixed_add(stream, sums, g, n, f, first, seen));
 }
 
 static tutti_status flat_fixed_join(tutti_stream *stream, void *sums, const void *more, size_t n,
@@ -540,9 +540,10 @@ static tutti_status flat_fixed_join(tutti_stream *stream, void *sums, const void
 }
 
 static tutti_status flat_fixed_mean(tutti_stream *stream, float *mean, const void *sums, size_t n,
-                                    const tutti__fixed *f, int number, uint32_t *largest)
+                                    const tutti__fixed *f, int number,
+                                    const tutti__fixed_seen *seen)
 {
-    OPENED(tutti__cpu_flat_ops.fixed_mean(stream, mean, sums, n, f, number, largest));
+    OPENED(tutti__cpu_flat_ops.fixed_mean(stream, mean, sums, n, f, number, seen));
 }
 
 static const tutti__flat_ops flat = {

@@ -24,6 +24,8 @@ typedef struct tutti__chaos_plan {
     int burst; /* an event hits 1 to this many workers */
     int keep;  /* this many stay undisturbed at any time; -1: one, if there are several */
     uint64_t seed;
+    double flip_rate;      /* bits per step of a worker, which it flips itself; 0: none */
+    const char *flip_kind; /* "any": a constant */
 } tutti__chaos_plan;
 
 /* "kill=0.5,stop=0.1:2,seed=7". ARG, with the key. */
@@ -32,6 +34,8 @@ tutti_status tutti__chaos_read(const char *spec, tutti__chaos_plan *plan_p);
 tutti_status tutti__chaos_check(const tutti__chaos_plan *plan, int n);
 /* The plan as text. */
 void tutti__chaos_describe(const tutti__chaos_plan *plan, char *text, size_t bytes);
+/* TUTTI_CHAOS_FLIP for the workers of a node that has n; false: no bits are flipped. */
+bool tutti__chaos_flips(const tutti__chaos_plan *plan, int n, char *text, size_t bytes);
 
 /* ---- Events ------------------------------------------------------------------------------------------- */
 

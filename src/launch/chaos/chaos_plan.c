@@ -15,9 +15,14 @@ typedef struct key {
     int required, most; /* numbers */
     double low[MAX_VALUES], high[MAX_VALUES];
     bool whole;
+    const char *const
+        *words; /* of the last value, which is the index of one of these; NULL: a number */
 } key;
 
-enum { KILL, STOP, CUT, SLOW, BURST, KEEP, SEED, AFTER, UNTIL, N_KEYS };
+enum { KILL, STOP, CUT, SLOW, FLIP, BURST, KEEP, SEED, AFTER, UNTIL, N_KEYS };
+
+static const char *const FLIP_KINDS[] = {"any",       "parameters", "state", "buffers",
+                                         "gradients", "sums",       "means", NULL};
 
 /* The first are the kinds, in their order. */
 static const key KEYS[N_KEYS] = {
@@ -39,6 +44,15 @@ static const key KEYS[N_KEYS] = {
          {0, 1.1, 0.1},
          {MAX_RATE, 1000, 86400},
          false},
+    [FLIP] = {"flip",
+              "RATE[:KIND], of 0 to 1 a step, and one of any, parameters, state, buffers, "
+              "gradients, sums, means",
+              1,
+              2,
+              {0},
+              {1},
+              false,
+              FLIP_KINDS},
     [BURST] =
         {"burst", "a number of workers from 1 to 65536", 1, 1, {1}, {TUTTI__MOST_WORKERS}, true},
     [KEEP] =
@@ -66,11 +80,26 @@ static tutti_status unknown_key(const char *name)
     for (int i = 0; i < N_KEYS; i++)
         names[i] = KEYS[i].name;
     nearest = tutti__nearest(name, names, N_KEYS);
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "--chaos has no key \"%.40s\"%s%s%s; there are kill, stop, cut, slow, burst, "
-        "keep, seed, after and until",
-        name, nearest ? " (do you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "--chaos has no key \"%.40s\"%s%s%s; there are kill, stop, cut, slow, flip, "
+                       "burst, keep, seed, after and until",
+                       name, nearest ? " (do you mean " : "", nearest ? nearest : "",
+                       nearest ? "?)" : "");
+}
+
+/* Value n of a key. */
+static bool read_value(const key *k, int n, const char *word, double *value_p)
+{
+    if (k->words && n == k->most - 1) {
+        for (int i = 0; k->words[i]; i++)
+            if (strcmp(word, k->words[i]) == 0) {
+                *value_p = i;
+                return true;
+            }
+        return false;
+    }
+    return tutti__parse_double(word, value_p) && *value_p >= k->low[n] && *value_p <= k->high[n] &&
+           (!k->whole || floor(*value_p) == *value_p);
 }
 
 static tutti_status read_values(const key *k, char *text, double values[MAX_VALUES])
@@ -81,8 +110,7 @@ static tutti_status read_values(const key *k, char *text, double values[MAX_VALU
     while ((word = strsep(&rest, ":")) != NULL) {
         double value;
 
-        if (n == k->most || !tutti__parse_double(word, &value) ||
-            !(value >= k->low[n] && value <= k->high[n]) || (k->whole && floor(value) != value))
+        if (n == k->most || !read_value(k, n, word, &value))
             break;
         values[n++] = value;
     }
@@ -136,17 +164,25 @@ tutti_status tutti__chaos_read(const char *spec, tutti__chaos_plan *plan_p)
                                   .until_s = given(values[UNTIL][0], INFINITY),
                                   .burst = (int)given(values[BURST][0], 1),
                                   .keep = (int)values[KEEP][0],
-                                  .seed = (uint64_t)given(values[SEED][0], 0)};
+                                  .seed = (uint64_t)given(values[SEED][0], 0),
+                                  .flip_rate = given(values[FLIP][0], 0),
+                                  .flip_kind = FLIP_KINDS[(int)given(values[FLIP][1], 0)]};
     for (int kind = 0; kind < TUTTI__CHAOS_KINDS; kind++) {
         plan_p->rate[kind] = given(values[kind][0], 0);
         total += plan_p->rate[kind];
     }
-    if (total == 0)
+    if (total + plan_p->flip_rate == 0)
         return tutti__fail(
             TUTTI_ERR_ARG,
-            "--chaos \"%.60s\" disturbs nobody: give kill, stop, cut or slow a rate, "
+            "--chaos \"%.60s\" disturbs nobody: give kill, stop, cut, slow or flip a rate, "
             "as in kill=0.5",
             spec);
+    for (int i = 0; total == 0 && i < N_KEYS; i++)
+        if ((i == BURST || i == AFTER || i == UNTIL) && values[i][0] != NONE)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "--chaos: %s is for kill, stop, cut and slow; bits are flipped by "
+                               "step, of one worker at a time",
+                               KEYS[i].name);
     if (plan_p->until_s <= plan_p->after_s)
         return tutti__fail(TUTTI_ERR_ARG, "--chaos: until is %g, expected more than after, %g",
                            plan_p->until_s, plan_p->after_s);
@@ -168,6 +204,15 @@ tutti_status tutti__chaos_check(const tutti__chaos_plan *plan, int n)
                            "/proc/sys/kernel/yama/ptrace_scope, and a container's seccomp profile)",
                            strerror(error));
     return TUTTI_OK;
+}
+
+bool tutti__chaos_flips(const tutti__chaos_plan *plan, int n, char *text, size_t bytes)
+{
+    if (plan->flip_rate == 0)
+        return false;
+    snprintf(text, bytes, "%.12g:%s:%d:%llu", plan->flip_rate, plan->flip_kind,
+             plan->keep >= 0 ? plan->keep : n > 1, (unsigned long long)plan->seed);
+    return true;
 }
 
 /* Returns the new length. */
@@ -200,6 +245,9 @@ void tutti__chaos_describe(const tutti__chaos_plan *plan, char *text, size_t byt
             if (kind == TUTTI__CHAOS_SLOW)
                 used = add(text, bytes, used, " to 1/%g for %g s", plan->slow_factor, plan->slow_s);
         }
+    if (plan->flip_rate > 0)
+        used = add(text, bytes, used, "%sflip %g a step of %s", used ? ", " : "", plan->flip_rate,
+                   plan->flip_kind);
     if (plan->burst > 1)
         used = add(text, bytes, used, ", up to %d at once", plan->burst);
     if (plan->after_s > 0)

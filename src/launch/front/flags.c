@@ -233,6 +233,8 @@ static tutti_status read_chaos(const given *g, tutti__run_line *line)
         return TUTTI_OK;
     TUTTI_TRY(tutti__chaos_read(g->text, &line->chaos));
     line->opts.chaos = &line->chaos;
+    if (tutti__chaos_flips(&line->chaos, line->opts.n, line->flips, sizeof line->flips))
+        line->opts.flips = line->flips;
     return tutti__chaos_check(&line->chaos, line->opts.n);
 }
 

@@ -19,6 +19,7 @@ typedef struct tutti__run_line {
     const char **filters[2];
     cpu_set_t *binding;
     tutti__chaos_plan chaos;
+    char flips[128]; /* TUTTI_CHAOS_FLIP, of chaos */
     tutti__node_names names;
 } tutti__run_line;
 

@@ -84,6 +84,7 @@ typedef struct tutti__launch_opts {
     bool virtual_local_rank;               /* LOCAL_RANK 0 for all, and one device each */
     const cpu_set_t *binding;              /* [n], the CPUs of each worker; NULL: all */
     const struct tutti__chaos_plan *chaos; /* fault injection (chaos.h); NULL: none */
+    const char *flips; /* and TUTTI_CHAOS_FLIP of the workers; NULL: what this process has */
 } tutti__launch_opts;
 
 /* One start of all workers; TUTTI_ATTEMPT and the folders attempt_K have its number. */

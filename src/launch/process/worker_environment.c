@@ -75,6 +75,7 @@ bool tutti__worker_environment_make(tutti__worker_environment *e, const tutti__j
     const int local_rank = rank - job->round.first_rank;
     const tutti__round *round = &job->round;
     const char *nccl = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    const char *flips = job->opts.flips ? job->opts.flips : tutti__env_text(TUTTI__ENV_CHAOS_FLIP);
     bool one_device = job->opts.virtual_local_rank, added = true;
     char signals[512];
     size_t n = 0;

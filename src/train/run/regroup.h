@@ -30,8 +30,9 @@ typedef struct tutti__elastic_worker {
 
 /* Sums over all shards of a step, as integers (tutti_reducer_counters). */
 enum {
-    TUTTI__COUNT_LOSS,   /* sum of the shards' losses, in units of 2^-36 */
-    TUTTI__COUNT_FINITE, /* samples with a finite loss; then all samples */
+    TUTTI__COUNT_LOSS,     /* sum of the shards' losses, in units of 2^-36 */
+    TUTTI__COUNT_FINITE,   /* samples with a finite loss; then all samples */
+    TUTTI__COUNT_DIVERGED, /* shards whose loss is too large to be added up */
     TUTTI__COUNT_IMAGES,
     TUTTI__COUNT_SAMPLES, /* their digest, two lanes */
     TUTTI__COUNT_TAKEN_OVER = TUTTI__COUNT_SAMPLES + 2,

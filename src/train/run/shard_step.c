@@ -2,6 +2,7 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ddp/ddp.h"
+#include "elastic/settings.h"
 #include "train/machine/signals.h"
 #include "train/run/regroup.h"
 #include "train/config/agreement.h"
@@ -61,21 +62,34 @@ static void seek(tutti__train_run *run)
 }
 
 /* Adds the shard's mean loss. The digest of its samples was summed batch by batch. */
-static tutti_status count_shard(tutti__session *s, int64_t *counters)
+static void count_shard(const tutti__session *s, int64_t *counters)
 {
     const double mean = s->step.loss.sum / s->step.loss.n;
 
     counters[TUTTI__COUNT_IMAGES] += (int64_t)s->step.images;
     if (s->step.loss.n == 0)
-        return TUTTI_OK;
-    if (fabs(mean) * s->shards >= 0x1p26)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "the loss is %g in step %llu, too large to be added up: training has "
-                           "diverged; lower the learning rate or set clip_grad_norm",
-                           mean, (unsigned long long)s->step.number);
+        return;
+    if (fabs(mean) * s->shards >= 0x1p26) {
+        counters[TUTTI__COUNT_DIVERGED]++;
+        return;
+    }
     counters[TUTTI__COUNT_LOSS] += llround(mean * LOSS_PARTS);
     counters[TUTTI__COUNT_FINITE] += (int64_t)s->step.loss.n;
-    return TUTTI_OK;
+}
+
+/* When all ranks know it, and that no rank has computed it wrong. */
+static tutti_status check_losses(const tutti__train_run *run)
+{
+    const long long n = (long long)counters_of(run)[TUTTI__COUNT_DIVERGED];
+
+    if (n == 0)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "the loss of %lld of %d shards is above %g in step %llu, too large to be "
+                       "added up: training has diverged; lower the learning rate or set "
+                       "clip_grad_norm",
+                       n, run->session.shards, 0x1p26 / run->session.shards,
+                       (unsigned long long)run->session.step.number);
 }
 
 static tutti_status compute(tutti__train_run *run, int shard)
@@ -92,9 +106,11 @@ static tutti_status compute(tutti__train_run *run, int shard)
     s->step.samples = (uint64_t *)counters + TUTTI__COUNT_SAMPLES;
     if (!tutti__session_next_batch(s, run->position.at.batch, &batch))
         return tutti_loader_status(s->data.train_loader);
-    ask_ahead(run, shard);
+    if (!tutti__elastic_is_trial(s->elastic))
+        ask_ahead(run, shard);
     TUTTI_TRY(tutti__session_accumulate(s, &batch, begin_ns, &rest));
-    return count_shard(s, counters);
+    count_shard(s, counters);
+    return TUTTI_OK;
 }
 
 /* ---- A step --------------------------------------------------------------------------------------------------- */
@@ -153,6 +169,7 @@ static tutti_status commit(tutti__train_run *run, double rest, uint64_t begin_ns
     const size_t n = tutti__plan_step_batches(&run->plan, &run->position.at);
     tutti_status status;
 
+    TUTTI_TRY(check_losses(run));
     run->worker->undo = run->position;
     add_counters(run);
     status = tutti__session_scale(&run->session, rest);

@@ -1,11 +1,12 @@
 /* elastic_mistakes.c -- an elastic program with one mistake, by its first argument, for the tests of what finds it.
  * SPDX-License-Identifier: MIT
  *
- *     elastic_mistakes none|rank|count|optimizer|part|death|blind
+ *     elastic_mistakes none|rank|count|optimizer|part|death|blind|once|twice|always
  *
  * rank: data are chosen by rank; count: by how many shards this process has computed; optimizer: one rank changes its optimizer's
  * state; part: one changes memory that it has kept; death: none, but one dies after a shard was compared, before that step
- * ends; blind: a part takes shards, and cannot drop them. Prints the digest of the weights. */
+ * ends; blind: a part takes shards, and cannot drop them. once, twice, always: rank 1, or the only one, computes wrong bits in a shard
+ * that counts of step 6, in one of step 8 too, or from step 6 on. Prints the digest of the weights. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ typedef struct net {
     tutti_batch_norm2d norm;
 } net;
 
-static tutti_status compute(net *m, uint64_t seed)
+static tutti_status compute(net *m, uint64_t seed, bool wrong)
 {
     tutti_ctx *cx = tutti_module_ctx(&m->base);
     float x[BATCH * WIDTH], y[BATCH];
@@ -30,6 +31,7 @@ static tutti_status compute(net *m, uint64_t seed)
         x[i] = (float)((seed * 7919 + i * 104729) % 1000) / 500 - 1;
         y[i % BATCH] = x[i];
     }
+    x[5] += wrong ? 0x1p-20f : 0;
     tutti_step_begin(cx, NULL);
     tutti_module_zero_grad(&m->base);
     t = tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(BATCH, WIDTH, 1, 1), TUTTI_F32});
@@ -45,6 +47,20 @@ static tutti_status begin_nothing(void *self)
 {
     (void)self;
     return TUTTI_OK;
+}
+
+/* Whether this process, if it is one that does, computes its next shard wrong. */
+static bool is_wrong(const char *mistake, uint64_t step, int attempt)
+{
+    static uint64_t next = 6;
+    bool wrong = step >= next;
+
+    if (strcmp(mistake, "always") == 0)
+        return wrong;
+    wrong &= attempt > 0 && (strcmp(mistake, "once") == 0 || strcmp(mistake, "twice") == 0);
+    if (wrong)
+        next = strcmp(mistake, "twice") == 0 ? next + 2 : UINT64_MAX;
+    return wrong;
 }
 
 /* In the middle of training, on rank 1. */
@@ -67,6 +83,7 @@ int main(int argc, char **argv)
     int64_t kept = 0;
     uint64_t count = 0, at = STEPS;
     int compared = 0;
+    bool faulty = false;
     tutti_ctx *cx;
     net m;
     tutti_elastic *e;
@@ -91,16 +108,25 @@ int main(int argc, char **argv)
         tutti_status status = TUTTI_OK;
         int shard;
 
+        if (tutti_elastic_get_stats(e).groups == 1 && step == 0)
+            faulty = rank == (tutti_group_size(tutti_elastic_group(e)) > 1) &&
+                     !tutti_elastic_has_lost_all(e);
         compared = step != at ? 0 : compared + 1; /* the first attempt at a step compares */
         at = step;
         if (strcmp(mistake, "death") == 0 && step == 6 && rank == 1 && compared > 0 &&
             tutti_elastic_get_stats(e).steps > 0)
             raise(SIGKILL);
-        while (status == TUTTI_OK && (shard = tutti_elastic_shard(e)) >= 0) {
+        for (bool first = true; status == TUTTI_OK && (shard = tutti_elastic_shard(e)) >= 0;
+             first = false) {
+            /* Each rank has its first shard before any takes one of another. */
+            if (first && (status = tutti_barrier(tutti_elastic_group(e), NULL)) != TUTTI_OK)
+                break;
             count++;
-            status = compute(&m, strcmp(mistake, "rank") == 0    ? step * 100 + (uint64_t)rank
-                                 : strcmp(mistake, "count") == 0 ? count
-                                                                 : step * 100 + (uint64_t)shard);
+            status = compute(&m,
+                             strcmp(mistake, "rank") == 0    ? step * 100 + (uint64_t)rank
+                             : strcmp(mistake, "count") == 0 ? count
+                                                             : step * 100 + (uint64_t)shard,
+                             faulty && is_wrong(mistake, step, compared));
         }
         if ((status == TUTTI_OK || tutti_elastic_recover(e, status)) && tutti_elastic_finish(e)) {
             TUTTI_MUST(tutti_optim_step(optim));

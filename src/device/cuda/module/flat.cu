@@ -460,37 +460,54 @@ DEVICE void keep_largest(uint32_t *to, uint32_t bits)
 #endif
 }
 
-/* Calls f(i), which returns bits, for each i of the block's part; *largest becomes the maximum of them and itself. */
+DEVICE void keep_total(uint64_t *to, unsigned long long more)
+{
+#ifdef TUTTI_CUDA_HOST
+    *to += more;
+#else
+    atomicAdd((unsigned long long *)to, more);
+#endif
+}
+
+/* Calls f(i, sum) for each i of the block's part, which returns bits and adds to its sum. *largest becomes the maximum of the bits and
+ * itself, *total grows by the sums. */
 template <class F>
-KERNEL void fixed_kernel(const F f, const int64_t n, uint32_t *largest)
+KERNEL void fixed_kernel(const F f, const int64_t n, const tutti__fixed_seen seen)
 {
     const int64_t from = block_index() * PART;
     Own<uint32_t> most;
+    Own<unsigned long long> total;
 
     EACH_THREAD(t)
     {
         uint32_t all = 0;
+        uint64_t sum = 0;
 
         for (int64_t i = from + t; i < n && i < from + PART; i += THREADS) {
-            const uint32_t bits = f(i);
+            const uint32_t bits = f(i, sum);
 
             all = bits > all ? bits : all;
         }
         most[t] = all;
+        total[t] = sum;
     }
     reduce<THREADS>(most, Max());
+    reduce<THREADS>(total, Sum());
     EACH_THREAD(t)
     {
-        if (t == 0)
-            keep_largest(largest, most[t]);
+        if (t == 0) {
+            keep_largest(seen.largest, most[t]);
+            keep_total(seen.total, total[t]);
+        }
     }
 }
 
 template <class F>
-static tutti_status each_fixed(int device, void *stream, const F &f, size_t n, uint32_t *largest)
+static tutti_status each_fixed(int device, void *stream, const F &f, size_t n,
+                               const tutti__fixed_seen *seen)
 {
     return launch(device, stream, blocks_of((int64_t)n, PART), fixed_kernel<F>, f, (int64_t)n,
-                  largest);
+                  *seen);
 }
 
 /* T: uint64_t or uint32_t. */
@@ -500,7 +517,7 @@ struct FixedAdd {
     const float *g;
     double scale;
     bool first;
-    METHOD uint32_t operator()(int64_t i) const
+    METHOD uint32_t operator()(int64_t i, uint64_t &total) const
     {
         const double whole = 6755399441055744.0; /* 1.5 * 2^52 */
         const double x = (double)g[i] * scale + whole;
@@ -509,6 +526,7 @@ struct FixedAdd {
         memcpy(&bits, &x, sizeof bits);
         const T term = (T)(bits - UINT64_C(0x4338000000000000));
         sums[i] = first ? term : sums[i] + term;
+        total += term;
         return magnitude(g[i]);
     }
 };
@@ -539,23 +557,24 @@ struct FixedMean {
     float *mean;
     const T *sums;
     double unit, count;
-    METHOD uint32_t operator()(int64_t i) const
+    METHOD uint32_t operator()(int64_t i, uint64_t &total) const
     {
+        total += sums[i];
         mean[i] = (float)(double_of(sums[i]) * unit / count);
         return magnitude(mean[i]);
     }
 };
 
 static tutti_status fixed_add(int device, void *stream, void *sums, const float *g, size_t n,
-                              const tutti__fixed *f, bool first, uint32_t *largest)
+                              const tutti__fixed *f, bool first, const tutti__fixed_seen *seen)
 {
     const double scale = ldexp(1, f->exponent);
 
     if (f->bits == 64)
         return each_fixed(device, stream, FixedAdd<uint64_t>{(uint64_t *)sums, g, scale, first}, n,
-                          largest);
+                          seen);
     return each_fixed(device, stream, FixedAdd<uint32_t>{(uint32_t *)sums, g, scale, first}, n,
-                      largest);
+                      seen);
 }
 
 static tutti_status fixed_join(int device, void *stream, void *sums, const void *more, size_t n,
@@ -569,17 +588,17 @@ static tutti_status fixed_join(int device, void *stream, void *sums, const void 
 }
 
 static tutti_status fixed_mean(int device, void *stream, float *mean, const void *sums, size_t n,
-                               const tutti__fixed *f, int count, uint32_t *largest)
+                               const tutti__fixed *f, int count, const tutti__fixed_seen *seen)
 {
     const double unit = ldexp(1, -f->exponent);
 
     if (f->bits == 64)
         return each_fixed(device, stream,
                           FixedMean<uint64_t>{mean, (const uint64_t *)sums, unit, (double)count}, n,
-                          largest);
+                          seen);
     return each_fixed(device, stream,
                       FixedMean<uint32_t>{mean, (const uint32_t *)sums, unit, (double)count}, n,
-                      largest);
+                      seen);
 }
 
 const tutti__cuda_flat tutti__cuda_flat_table = {

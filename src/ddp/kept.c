@@ -1,0 +1,188 @@
+/* kept.c -- lists the memory of a rank that outlasts a step, and hashes it.   SPDX-License-Identifier: MIT */
+#include "ddp/kept.h"
+
+#include "optim/optim.h"
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct listing {
+    const tutti_ddp *ddp;
+    tutti__kept *list; /* NULL: only counts */
+    size_t n;
+} listing;
+
+static void add(listing *l, tutti__kept kept)
+{
+    if (l->list)
+        l->list[l->n] = kept;
+    l->n++;
+}
+
+static void add_tensor(listing *l, tutti__kept_kind kind, const tutti_tensor *t)
+{
+    add(l, (tutti__kept){.kind = kind,
+                         .name = t->name,
+                         .p = t->data,
+                         .bytes = tutti__tensor_bytes(t),
+                         .replicated = true});
+}
+
+/* The state of a parameter; none before the first step. */
+static void add_state(listing *l, const tutti_optim *optim, const tutti_tensor *t)
+{
+    const size_t i = t->parameter->index;
+    const char *name;
+
+    for (size_t k = 0; (name = tutti_optim_state_name(optim, k)); k++)
+        add(l, (tutti__kept){.kind = TUTTI__KEPT_STATE,
+                             .name = name,
+                             .of = t->name,
+                             .p = optim->state[k] ? optim->state[k] + optim->offsets[i] : NULL,
+                             .bytes = optim->state[k] ? tutti__tensor_bytes(t) : 0,
+                             .on_host = optim->offloaded || !optim->state[k],
+                             .replicated = true});
+    add(l, (tutti__kept){.kind = TUTTI__KEPT_STATE,
+                         .name = "the count of updates",
+                         .of = t->name,
+                         .p = optim->steps ? optim->steps + i : NULL,
+                         .bytes = optim->steps ? sizeof *optim->steps : 0,
+                         .on_host = true,
+                         .replicated = true});
+}
+
+/* ---- Shares ---- */
+
+/* Calls f for the part of each parameter that is in a range; `at`: the elements of state before the range. */
+static void each_share(listing *l, const tutti__sharding *sharding, const void *arg,
+                       void (*f)(listing *l, const void *arg, const tutti__range *range, size_t at,
+                                 const tutti_tensor *t, size_t low, size_t high))
+{
+    const struct tutti_root *root = l->ddp->module->root;
+    size_t at = 0;
+
+    for (size_t r = 0; r < sharding->n; r++) {
+        const tutti__range *range = &sharding->ranges[r];
+
+        for (size_t i = 0; i < l->ddp->n; i++) {
+            const tutti_tensor *t = l->ddp->parameters[i];
+            const size_t begin = root->offsets[t->parameter->index],
+                         end = begin + (size_t)tutti_shape_count(t->shape);
+            const size_t low = begin > range->begin ? begin : range->begin,
+                         high = end < range->end ? end : range->end;
+
+            if (low < high)
+                f(l, arg, range, at, t, low, high);
+        }
+        at += tutti__range_state(range);
+    }
+}
+
+static void add_share(listing *l, const void *arg, const tutti__range *range, size_t at,
+                      const tutti_tensor *t, size_t low, size_t high)
+{
+    float *flat = l->ddp->module->root->flat_parameters;
+
+    (void)arg;
+    (void)at;
+    add(l, (tutti__kept){.kind = TUTTI__KEPT_PARAMETERS,
+                         .name = "this rank's share",
+                         .of = t->name,
+                         .p = range->host ? range->host + (low - range->begin) : flat + low,
+                         .bytes = (high - low) * sizeof *flat,
+                         .on_host = range->host != NULL});
+}
+
+static void add_state_share(listing *l, const void *arg, const tutti__range *range, size_t at,
+                            const tutti_tensor *t, size_t low, size_t high)
+{
+    const tutti_optim *optim = arg;
+    const char *name;
+
+    for (size_t k = 0; !range->bare && (name = tutti_optim_state_name(optim, k)); k++)
+        if (optim->state[k])
+            add(l, (tutti__kept){.kind = TUTTI__KEPT_STATE,
+                                 .name = name,
+                                 .of = t->name,
+                                 .p = optim->state[k] + at + (low - range->begin),
+                                 .bytes = (high - low) * sizeof(float),
+                                 .on_host = optim->offloaded});
+}
+
+static void add_shares(listing *l)
+{
+    const struct tutti_root *root = l->ddp->module->root;
+    const tutti__sharding *sharding = root->sharding;
+
+    if (sharding && sharding->layouts == root->layouts && root->reserved)
+        each_share(l, sharding, NULL, add_share);
+    for (const tutti__optim_entry *e = root->optims; e; e = e->next) {
+        const tutti_optim *optim = (const tutti_optim *)e;
+
+        if (optim->sharding && optim->layouts == root->layouts)
+            each_share(l, optim->sharding, optim, add_state_share);
+    }
+}
+
+/* ---- The list ---- */
+
+static void list_all(listing *l)
+{
+    const tutti_ddp *ddp = l->ddp;
+
+    for (size_t i = 0; i < ddp->n; i++)
+        if (ddp->roles[i] != TUTTI__IGNORED && !ddp->parameters[i]->parameter->store)
+            add_tensor(l, TUTTI__KEPT_PARAMETERS, ddp->parameters[i]);
+    for (size_t i = 0; i < ddp->n_buffers; i++)
+        add_tensor(l, TUTTI__KEPT_BUFFERS, ddp->buffers[i]);
+    for (const tutti__optim_entry *e = ddp->module->root->optims; e; e = e->next)
+        for (size_t i = 0; i < ddp->n && !((const tutti_optim *)e)->sharding; i++)
+            if (ddp->roles[i] == TUTTI__AVERAGED)
+                add_state(l, (const tutti_optim *)e, ddp->parameters[i]);
+    add_shares(l);
+}
+
+tutti_status tutti__kept_list(const tutti_ddp *ddp, tutti__kept **list_p, size_t *n_p)
+{
+    listing l = {.ddp = ddp};
+
+    list_all(&l);
+    *list_p = l.list = tutti__alloc((l.n + 1) * sizeof *l.list);
+    if (!l.list)
+        return TUTTI_ERR_MEMORY;
+    l.n = 0;
+    list_all(&l);
+    *n_p = l.n;
+    return TUTTI_OK;
+}
+
+void tutti__kept_describe(const tutti__kept *kept, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s%s%s", kept->name, kept->of ? " of " : "", kept->of ? kept->of : "");
+}
+
+tutti_status tutti__kept_hash(const tutti_ddp *ddp, const tutti__kept *list, size_t n,
+                              uint64_t *hashes)
+{
+    tutti_stream *stream = tutti__ddp_stream(ddp);
+    const bool on_host = tutti__on_host(stream);
+    size_t largest = 0;
+    void *copy = NULL;
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < n && !on_host; i++)
+        largest = list[i].bytes > largest ? list[i].bytes : largest;
+    if (largest > 0 && !(copy = tutti__alloc_unset(largest)))
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
+        const tutti__kept *kept = &list[i];
+        const bool direct = on_host || kept->on_host;
+
+        if (!direct)
+            status = tutti__read(stream, copy, kept->p, kept->bytes);
+        hashes[i] = status == TUTTI_OK ? tutti__hash64(direct ? kept->p : copy, kept->bytes) : 0;
+    }
+    free(copy);
+    return status;
+}

@@ -1,0 +1,452 @@
+/* redundant_shards.c -- shards that two ranks compute, and a vote of all if they differ.   SPDX-License-Identifier: MIT
+ *
+ *     ahead   each rank computes the shard that the next rank will begin with, and drops it         a try without sums
+ *     step    the step's own try: ranks digest those shards; before it counts, digests are compared
+ *     vote    if two differ the step does not count, and every rank computes that shard             a try without sums
+ *
+ * In a vote the majority is right: of the ranks' digests, and the two that differed. A rank that was wrong once and is right now
+ * stays: nothing of it has reached the state. One that is wrong again, or for the second time, ends and is replaced. Without a
+ * majority the job ends. Every rank begins with one of these shards, so a check covers each rank. docs/design/elasticity.md says
+ * what is found, and how surely. */
+#include "elastic/elastic_internal.h"
+#include "elastic/settings.h"
+
+#include "comm/comm.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* BUDGET: the part of the time of steps that checks may take, as 1 / BUDGET. */
+enum { AUTOMATIC = -1, BUDGET = 200, ENDS_AFTER = 2 };
+
+tutti_status tutti__redundancy_init(tutti_elastic *e)
+{
+    long every;
+
+    e->redundant.every = AUTOMATIC;
+    if (strcmp(tutti__env_text(TUTTI__ENV_CHECK_SHARDS), "auto") == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_CHECK_SHARDS, 0, INT_MAX, &every));
+    e->redundant.every = every;
+    return TUTTI_OK;
+}
+
+void tutti__redundancy_enter(tutti_elastic *e)
+{
+    tutti__redundancy *d = &e->redundant;
+
+    d->looked_at = d->checked = 0;
+    d->due = false;
+    d->credit = 0;
+    d->cost_ns = 0;
+    d->dispute.shard = -1;
+    d->trial = TUTTI__NO_TRIAL;
+}
+
+/* ---- When ---- */
+
+/* Parts that take shards must tell digests of them, and be able to drop a try. */
+static bool is_possible(tutti_elastic *e)
+{
+    for (const tutti__elastic_part *part = e->first; part; part = part->next) {
+        const tutti_elastic_part *calls = &part->calls;
+
+        if ((!calls->begin && !calls->begin_shard) || (calls->compare && calls->drop))
+            continue;
+        if (!e->redundant.said_impossible && tutti_group_rank(e->group) == 0)
+            tutti_log(e->redundant.every == AUTOMATIC ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN, "elastic",
+                      "TUTTI_CHECK_SHARDS: no shard is compared, because part \"%s\" takes shards "
+                      "and has no `compare` and `drop`",
+                      part->name);
+        e->redundant.said_impossible = true;
+        return false;
+    }
+    return true;
+}
+
+/* The longest time of a shard, and how long all ranks compute in a step, as far as they have told their speeds. */
+static void measure(const tutti_elastic *e, int64_t *shard_p, int64_t *step_p)
+{
+    *shard_p = *step_p = 0;
+    for (int r = 0; r < e->size; r++) {
+        const int64_t ns = e->speeds[r], all = ns * (e->ranges[r + 1] - e->ranges[r]);
+
+        *shard_p = ns > *shard_p ? ns : *shard_p;
+        *step_p = all > *step_p ? all : *step_p;
+    }
+}
+
+/* From what all ranks know, so that all decide alike. Called once for each step. */
+static bool is_due(tutti_elastic *e)
+{
+    tutti__redundancy *d = &e->redundant;
+    int64_t shard_ns, step_ns, cost_ns;
+
+    if (d->every >= 0)
+        return d->every > 0 && e->step % (uint64_t)d->every == 0;
+    measure(e, &shard_ns, &step_ns);
+    cost_ns = d->cost_ns > 0 ? d->cost_ns : shard_ns;
+    if (cost_ns > 0)
+        d->credit += (double)step_ns / (double)cost_ns;
+    if (d->credit < BUDGET)
+        return false;
+    d->credit = 0;
+    return true;
+}
+
+void tutti__redundancy_begin_try(tutti_elastic *e)
+{
+    tutti__redundancy *d = &e->redundant;
+
+    d->trial = TUTTI__NO_TRIAL;
+    for (int k = 0; k < TUTTI__MOST_DIGESTED; k++)
+        d->own[k].shard = -1;
+    d->n_own = 0;
+    d->digested = -1;
+    d->damage = 0;
+    if (d->dispute.shard >= 0) {
+        d->trial = TUTTI__TRIAL_VOTE;
+        d->left = (int)d->dispute.shard;
+        return;
+    }
+    if (d->looked_at != e->step + 1)
+        d->due = is_due(e) && is_possible(e);
+    d->looked_at = e->step + 1;
+    if (!d->due)
+        return;
+    d->due = false;
+    d->trial = TUTTI__TRIAL_AHEAD;
+    d->left = e->ranges[(tutti_group_rank(e->group) + 1) % e->size];
+    d->checked = e->step + 1;
+    d->began_ns = tutti__now_ns();
+}
+
+/* ---- A shard ---- */
+
+static bool is_checked(const tutti_elastic *e)
+{
+    return e->redundant.checked == e->step + 1;
+}
+
+bool tutti__redundancy_is_open(const tutti_elastic *e)
+{
+    return is_checked(e) || e->redundant.damage != 0;
+}
+
+/* Of the shard that this rank has just computed. */
+static tutti_status digest_shard(const tutti_elastic *e, int64_t *digest_p)
+{
+    uint64_t all = 0;
+
+    for (const tutti__elastic_part *part = e->first; part; part = part->next) {
+        uint64_t digest = 0;
+
+        if (part->calls.compare)
+            TUTTI_TRY(part->calls.compare(part->calls.self, &digest));
+        all = all * 31 + digest;
+    }
+    *digest_p = (int64_t)all;
+    return TUTTI_OK;
+}
+
+bool tutti__elastic_is_digested(const tutti_elastic *e)
+{
+    return e->redundant.digested >= 0;
+}
+
+bool tutti__elastic_is_trial(const tutti_elastic *e)
+{
+    return e->redundant.trial != TUTTI__NO_TRIAL;
+}
+
+tutti_status tutti__redundancy_next(tutti_elastic *e, int *shard_p)
+{
+    tutti__redundancy *d = &e->redundant;
+
+    *shard_p = d->digested = d->left;
+    d->left = -1;
+    if (*shard_p >= 0)
+        TUTTI__EACH_PART(e, begin_shard, (part->calls.self, *shard_p, false));
+    return TUTTI_OK;
+}
+
+void tutti__redundancy_note(tutti_elastic *e, int shard)
+{
+    tutti__redundancy *d = &e->redundant;
+
+    for (int r = 0; r < e->size && is_checked(e) && d->n_own < TUTTI__MOST_DIGESTED; r++)
+        if (e->ranges[r] == shard)
+            d->digested = shard;
+}
+
+tutti_status tutti__redundancy_end_shard(tutti_elastic *e)
+{
+    tutti__redundancy *d = &e->redundant;
+    const int shard = d->digested;
+
+    d->digested = -1;
+    if (shard < 0)
+        return TUTTI_OK;
+    d->own[d->n_own].shard = shard;
+    return digest_shard(e, &d->own[d->n_own++].digest);
+}
+
+/* ---- A step's digests ---- */
+
+/* What a rank tells the others about a step whose shards were computed ahead. */
+typedef struct check_report {
+    int64_t cost_ns; /* of the try ahead */
+    tutti__digested_shard ahead, own[TUTTI__MOST_DIGESTED];
+} check_report;
+
+static tutti_status exchange(const tutti_elastic *e, const void *mine, size_t bytes, void *all)
+{
+    return tutti_all_gather(e->group, TUTTI_CONST_BUF(mine, bytes, TUTTI_U8),
+                            TUTTI_BUF(all, bytes * (size_t)e->size, TUTTI_U8), NULL);
+}
+
+/* The first shard of which two ranks have other digests; false: there is none. */
+static bool find_dispute(const tutti_elastic *e, const check_report *all, tutti__dispute *dispute)
+{
+    for (int b = 0; b < e->size; b++)
+        for (int k = 0; k < e->size * TUTTI__MOST_DIGESTED; k++) {
+            const int a = k / TUTTI__MOST_DIGESTED;
+            const tutti__digested_shard *own = &all[a].own[k % TUTTI__MOST_DIGESTED],
+                                        *ahead = &all[b].ahead;
+
+            if (own->shard < 0 || own->shard != ahead->shard || own->digest == ahead->digest)
+                continue;
+            *dispute = (tutti__dispute){
+                .shard = own->shard, .rank = {a, b}, .digest = {own->digest, ahead->digest}};
+            return true;
+        }
+    return false;
+}
+
+tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p)
+{
+    tutti__redundancy *d = &e->redundant;
+    check_report mine = {.cost_ns = d->cost_own_ns, .ahead = d->ahead}, *all;
+    tutti_status status;
+
+    if (!is_checked(e))
+        return TUTTI_OK;
+    memcpy(mine.own, d->own, sizeof mine.own);
+    all = tutti__alloc((size_t)e->size * sizeof *all);
+    status = all ? exchange(e, &mine, sizeof mine, all) : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK) {
+        d->cost_ns = 0;
+        for (int r = 0; r < e->size; r++)
+            d->cost_ns = all[r].cost_ns > d->cost_ns ? all[r].cost_ns : d->cost_ns;
+        *again_p |= find_dispute(e, all, &d->dispute);
+        if (tutti_group_rank(e->group) == 0) /* the bench measures by this line */
+            tutti_log(TUTTI_LOG_DEBUG, "elastic",
+                      "training step %llu: %d shards computed ahead in %.3f ms; %s",
+                      (unsigned long long)e->step + 1, e->size, (double)d->cost_ns * 1e-6,
+                      d->dispute.shard < 0 ? "no digest differs" : "a digest differs");
+    }
+    free(all);
+    return status;
+}
+
+/* ---- A vote ---- */
+
+/* What a rank tells the others in a vote. */
+typedef struct ballot {
+    int64_t digest;
+    int32_t core, caught; /* caught: how often it has been wrong before */
+} ballot;
+
+typedef struct verdict {
+    const tutti__dispute *dispute;
+    const ballot *ballots;
+    int size;
+    int64_t right;
+    int n_right, n; /* computations that gave that, of all */
+    int culprit;    /* -1: none */
+    bool repeats;   /* it was wrong now */
+} verdict;
+
+static int count(const verdict *v, int64_t digest)
+{
+    int n = (v->dispute->digest[0] == digest) + (v->dispute->digest[1] == digest);
+
+    for (int r = 0; r < v->size; r++)
+        n += v->ballots[r].digest == digest;
+    return n;
+}
+
+/* The digest of a strict majority; a rank that is wrong now comes before those that were. False: there is no majority. */
+static bool decide(verdict *v)
+{
+    const tutti__dispute *dispute = v->dispute;
+
+    v->n = v->size + 2;
+    v->n_right = 0;
+    v->culprit = -1;
+    for (int r = 0; r < v->size && 2 * v->n_right <= v->n; r++) {
+        v->right = v->ballots[r].digest;
+        v->n_right = count(v, v->right);
+    }
+    if (2 * v->n_right <= v->n)
+        return false;
+    for (int k = 0; k < 2; k++)
+        if (dispute->digest[k] != v->right)
+            v->culprit = dispute->rank[k];
+    for (int r = v->size - 1; r >= 0; r--)
+        if (v->ballots[r].digest != v->right) {
+            v->culprit = r;
+            v->repeats = true;
+        }
+    return true;
+}
+
+static void describe(const tutti_elastic *e, int r, int core, char text[256])
+{
+    char who[160];
+
+    tutti__group_rank_text(e->group, r, who, sizeof who);
+    snprintf(text, 256, "%s on core %d", who, core);
+}
+
+static tutti_status fail_undecided(const tutti_elastic *e, const verdict *v)
+{
+    const tutti__dispute *dispute = v->dispute;
+    char a[256], b[256];
+
+    describe(e, dispute->rank[0], v->ballots[dispute->rank[0]].core, a);
+    describe(e, dispute->rank[1], v->ballots[dispute->rank[1]].core, b);
+    return tutti__fail(
+        TUTTI_ERR_MISMATCH,
+        "training step %llu: shard %d has other gradients on rank %d (digest %016" PRIx64
+        ") than on rank %d (%016" PRIx64
+        "), and when all computed it again there was no majority. Either its data or random "
+        "numbers were chosen by rank or by a count of this process's own: they must be a function "
+        "of (seed, step, shard). Or one of the two computes wrong, %s or %s: test both hosts",
+        (unsigned long long)e->step + 1, (int)dispute->shard, dispute->rank[0],
+        (uint64_t)dispute->digest[0], dispute->rank[1], (uint64_t)dispute->digest[1], a, b);
+}
+
+/* `text`: that rank r was wrong. It stays, or ends, and then the others continue without it. */
+static tutti_status sentence(tutti_elastic *e, int r, bool ends, const char *text)
+{
+    const bool me = r == tutti_group_rank(e->group);
+    tutti_status status;
+
+    e->redundant.caught += me;
+    if (!ends)
+        return TUTTI_OK;
+    if (me)
+        return tutti__fail(TUTTI_ERR_DEVICE, "%s. Take this host out of service, or test it", text);
+    status = tutti_barrier(e->group, NULL); /* ends with the group, which that rank leaves */
+    return status == TUTTI_OK ? tutti__fail(TUTTI_ERR_PEER, "%s", text) : status;
+}
+
+/* A rank that was wrong again has been so for an unknown time: the others' state may come from it, too. */
+static tutti_status punish(tutti_elastic *e, const verdict *v)
+{
+    const ballot *its = &v->ballots[v->culprit];
+    const bool ends = v->repeats || its->caught + 1 >= ENDS_AFTER;
+    char who[256], text[640];
+    const int teller =
+        v->culprit == 0 && ends && e->size > 1; /* the culprit ends with this message */
+
+    describe(e, v->culprit, its->core, who);
+    snprintf(text, sizeof text,
+             "training step %llu: %s computed shard %d with other bits than %d of %d computations "
+             "of it%s",
+             (unsigned long long)e->step + 1, who, (int)v->dispute->shard, v->n_right, v->n,
+             v->repeats ? ", and again when it was repeated: its processor or memory is faulty"
+             : ends     ? ", for the second time: its processor or memory is faulty"
+                        : "; the step is computed again, nothing of it has reached the weights");
+    if (tutti_group_rank(e->group) == teller)
+        tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
+    e->redundant.spoiled = v->repeats;
+    return sentence(e, v->culprit, ends, text);
+}
+
+static tutti_status vote(tutti_elastic *e)
+{
+    tutti__redundancy *d = &e->redundant;
+    const tutti__dispute dispute = d->dispute;
+    const ballot mine = {d->own[0].digest, sched_getcpu(), d->caught};
+    ballot *all = tutti__alloc((size_t)e->size * sizeof *all);
+    verdict v = {.dispute = &dispute, .ballots = all, .size = e->size};
+    tutti_status status = all ? exchange(e, &mine, sizeof mine, all) : TUTTI_ERR_MEMORY;
+
+    d->dispute.shard = -1;
+    d->due = true; /* in the step's next try */
+    if (status == TUTTI_OK)
+        status = decide(&v) ? punish(e, &v) : fail_undecided(e, &v);
+    free(all);
+    return status;
+}
+
+/* ---- Sums that have changed ---- */
+
+void tutti__elastic_damaged(tutti_elastic *e, const char *gradient, bool own)
+{
+    tutti__redundancy *d = &e->redundant;
+
+    d->damage |= TUTTI__SEES_DAMAGE | (own ? TUTTI__OWN_DAMAGE : 0);
+    snprintf(d->damaged, sizeof d->damaged, "%s", gradient);
+}
+
+/* The first rank with all of these flags, or without any of them; -1: none. */
+static int find_flags(const tutti_elastic *e, int64_t flags, bool without)
+{
+    for (int r = 0; r < e->size; r++)
+        if ((e->reports[r].flags & flags) == (without ? 0 : flags))
+            return r;
+    return -1;
+}
+
+tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p)
+{
+    tutti__redundancy *d = &e->redundant;
+    int culprit = find_flags(e, TUTTI__OWN_DAMAGE, false);
+    const int seer = find_flags(e, TUTTI__SEES_DAMAGE, false);
+    char who[256] = "a rank", text[640];
+    bool ends;
+
+    if (seer < 0)
+        return TUTTI_OK;
+    *again_p = true;
+    /* Others have received the right sums: it was this rank's copy of them. */
+    if (culprit < 0 && find_flags(e, TUTTI__SEES_DAMAGE, true) >= 0)
+        culprit = seer;
+    if (culprit < 0 && e->size == 1)
+        culprit = 0;
+    ends = culprit >= 0 && (e->reports[culprit].flags & TUTTI__WAS_WRONG) != 0;
+    if (culprit >= 0 && culprit == tutti_group_rank(e->group))
+        describe(e, culprit, sched_getcpu(), who);
+    else if (culprit >= 0)
+        tutti__group_rank_text(e->group, culprit, who, sizeof who);
+    snprintf(text, sizeof text,
+             "training step %llu: in the memory of %s%s the sums over shards of \"%s\" have "
+             "changed since "
+             "they were added up%s",
+             (unsigned long long)e->step + 1, who, culprit < 0 ? ", or on the way to another," : "",
+             d->damaged,
+             ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
+                  : "; the step is computed again, nothing of it has reached the weights");
+    if (tutti_group_rank(e->group) == (culprit >= 0 ? culprit : seer) && !ends)
+        tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
+    return culprit < 0 ? TUTTI_OK : sentence(e, culprit, ends, text);
+}
+
+tutti_status tutti__redundancy_end_trial(tutti_elastic *e)
+{
+    tutti__redundancy *d = &e->redundant;
+
+    TUTTI__EACH_PART(e, drop, (part->calls.self));
+    if (d->trial == TUTTI__TRIAL_VOTE)
+        return vote(e);
+    d->ahead = d->own[0];
+    d->cost_own_ns = (int64_t)(tutti__now_ns() - d->began_ns);
+    return TUTTI_OK;
+}
