@@ -39,13 +39,17 @@ typedef struct tutti__seal {
     size_t n;
 } tutti__seal;
 
-/* Of the present contents, in place of the earlier one. Memory of a device is copied to the host. */
-tutti_status tutti__seal_take(tutti__seal *seal, const tutti_ddp *ddp);
+/* Of the present contents, in place of the earlier one. Memory of a device is copied to the host, in the order of `stream`. */
+tutti_status tutti__seal_take(tutti__seal *seal, const tutti_ddp *ddp, tutti_stream *stream);
 void tutti__seal_drop(tutti__seal *seal);
+/* *copy_p: another one of the same contents; MEMORY. */
+tutti_status tutti__seal_copy(const tutti__seal *seal, tutti__seal *copy_p);
 /* *changed_p: the first piece of parameters or state that has other contents now; NULL: none, or the pieces are elsewhere now. Valid
  * until the seal is dropped. */
 tutti_status tutti__seal_compare(const tutti__seal *seal, const tutti_ddp *ddp,
-                                 const tutti__kept **changed_p);
+                                 tutti_stream *stream, const tutti__kept **changed_p);
+/* DEVICE, with rank, host, core and the piece. step: that of the update which came before. */
+tutti_status tutti__seal_broken(const tutti__kept *changed, int rank, uint64_t step);
 
 /* ---- Whether ranks have the same (replicas.c) ---- */
 

@@ -227,7 +227,8 @@ tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp)
     tutti_status status;
 
     TUTTI_TRY(TUTTI__NOT_NULL(ddp));
-    status = tutti__compare_replicas(ddp, &seal, tutti__seal_take(&seal, ddp), &found);
+    status = tutti__compare_replicas(ddp, &seal,
+                                     tutti__seal_take(&seal, ddp, tutti__ddp_stream(ddp)), &found);
     tutti__seal_drop(&seal);
     return status;
 }

@@ -98,6 +98,11 @@ static tutti_status caught(tutti__train_run *run, const char *what)
 
 /* ---- Checks ---- */
 
+static tutti_status take(const tutti__train_run *run, tutti__seal *seal)
+{
+    return tutti__seal_take(seal, run->session.ddp, tutti__ddp_stream(run->session.ddp));
+}
+
 static tutti_status compare(tutti__train_run *run, const tutti__seal *seal, tutti_status local)
 {
     tutti__replicas_verdict verdict;
@@ -109,7 +114,7 @@ static tutti_status compare(tutti__train_run *run, const tutti__seal *seal, tutt
 tutti_status tutti__guard_compare(tutti__train_run *run)
 {
     tutti__seal seal = {0};
-    const tutti_status status = compare(run, &seal, tutti__seal_take(&seal, run->session.ddp));
+    const tutti_status status = compare(run, &seal, take(run, &seal));
 
     tutti__seal_drop(&seal);
     return status;
@@ -120,7 +125,7 @@ tutti_status tutti__guard_check(tutti__train_run *run)
     tutti__guard *g = &run->guard;
     tutti__position *p = &run->position;
     const uint64_t begin_ns = tutti__now_ns();
-    const tutti_status sealed = tutti__seal_take(&g->seal, run->session.ddp);
+    const tutti_status sealed = take(run, &g->seal);
     double cpu;
     int64_t every;
 
@@ -142,22 +147,19 @@ tutti_status tutti__guard_memory(tutti__train_run *run)
 {
     tutti__guard *g = &run->guard;
     const uint64_t begin_ns = tutti__now_ns(), step = run->position.at.step;
+    const tutti_ddp *ddp = run->session.ddp;
     const tutti__kept *changed;
-    char name[256], where[96];
+    char name[256];
     tutti_status status = TUTTI_OK;
 
     if (g->sealed == 0 || g->sealed != step)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__seal_compare(&g->seal, run->session.ddp, &changed));
+    TUTTI_TRY(tutti__seal_compare(&g->seal, ddp, tutti__ddp_stream(ddp), &changed));
     if (changed) {
         tutti__kept_describe(changed, name, sizeof name);
-        tutti__host_and_core(where, sizeof where);
-        (void)tutti__fail(TUTTI_ERR_DEVICE,
-                          "rank %d (%s): \"%s\" has changed in memory between the update of step "
-                          "%llu and the next, when nothing writes it: the memory is faulty, or "
-                          "something else has written there",
-                          run->session.rank, where, name, (unsigned long long)step);
+        (void)tutti__seal_broken(changed, run->session.rank, step);
         status = caught(run, name);
+        g->alone = true;
     }
     tutti__guard_forget(run);
     g->memory_seconds = seconds_since(begin_ns);

@@ -19,7 +19,8 @@ typedef struct tutti__guard {
     uint64_t steps;
     double seconds; /* of all checks of this process */
     uint64_t checks;
-    bool caught; /* something was wrong: this process must end */
+    bool caught; /* something was wrong: this process must end, */
+    bool alone;  /* and only this one: nothing of it has reached others */
 } tutti__guard;
 
 struct tutti__train_run;

@@ -264,7 +264,9 @@ static tutti_status check(tutti__train_run *run)
 static bool recover(tutti__train_run *run, tutti_status status)
 {
     tutti__worker_note_failure(run);
-    if (!run->guard.caught && tutti_elastic_recover(run->session.elastic, status))
+    if (run->guard.caught && run->guard.alone) /* the others go on without this process */
+        (void)tutti_elastic_recover(run->session.elastic, status);
+    else if (!run->guard.caught && tutti_elastic_recover(run->session.elastic, status))
         return true;
     tutti__fail_again(status, run->worker->why);
     return false;

@@ -49,6 +49,7 @@ static tutti_status open_run(tutti__train_run *run)
                                   .position = &run->position,
                                   .totals = &run->totals,
                                   .folder = &run->folder,
+                                  .seal = &run->guard.seal,
                                   .progress = &run->progress};
     return run->kind->open(run);
 }
