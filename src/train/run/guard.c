@@ -179,8 +179,9 @@ void tutti__guard_close(tutti__train_run *run)
 
     if (g->checks > 0 && g->steps > 1 && run->session.rank == 0)
         tutti_log(TUTTI_LOG_INFO, "guard",
-                  "%llu checks in %llu steps, %.3g ms each: %.2g %% of the steps' time",
+                  "%llu checks in %llu steps, every %llu, %.3g ms each: %.2g %% of the steps' time",
                   (unsigned long long)g->checks, (unsigned long long)g->steps,
+                  (unsigned long long)(run->position.guard_at - run->position.guarded),
                   g->seconds / (double)g->checks * 1e3,
                   100 * g->seconds / (g->step_seconds * (double)g->steps / (double)(g->steps - 1)));
     tutti__guard_forget(run);
