@@ -89,6 +89,7 @@ json_t *tutti__config_value(const tutti__train_config *config, int key)
 
     switch (row->type) {
     case TUTTI__KEY_INT:
+    case TUTTI__KEY_STEPS:
         item = json_integer(*(const int64_t *)value);
         break;
     case TUTTI__KEY_REAL:
