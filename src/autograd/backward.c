@@ -341,7 +341,7 @@ static tutti_status visit(tutti__node *n)
 
     if (n->block)
         TUTTI_TRY(tutti__recomputed_begin(n->block));
-    if (observer && n->dst->grad)
+    if (observer && observer->backward && n->dst->grad)
         observer->backward(observer->self, n->dst);
     if (n->dst->grad && n->part == TUTTI__NODE_INPUTS) {
         status = run_part(n, false);

@@ -301,7 +301,7 @@ static void ready(tutti_ddp *ddp, size_t i)
     const tutti__step_observer *observer = ddp->module->cx->observer;
     const bool rows = ddp->late && ddp->rows_left[i]; /* the others are being averaged already */
 
-    if (observer && !rows)
+    if (observer && observer->gradient && !rows)
         observer->gradient(observer->self, ddp->parameters[i]);
     if (rows) {
         (void)!tutti__reducer_rows_ready(ddp->reducer, i);

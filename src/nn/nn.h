@@ -297,8 +297,10 @@ tutti_tensor *tutti__module_run(tutti_module *m, tutti_tensor *x,
 static inline tutti_tensor *tutti__module_done(tutti_module *m, tutti_tensor *x, tutti_tensor *y,
                                                const char *with)
 {
-    if (m->cx->observer && y && y->poison == TUTTI_OK)
-        m->cx->observer->forward(m->cx->observer->self, m, with, y);
+    const tutti__step_observer *observer = m->cx->observer;
+
+    if (observer && observer->forward && y && y->poison == TUTTI_OK)
+        observer->forward(observer->self, m, with, y);
     if (m->hook && y && y->poison == TUTTI_OK)
         m->hook(m, x, y, m->hook_arg);
     return y;

@@ -9,7 +9,7 @@
 
 typedef enum tutti__key_type {
     TUTTI__KEY_INT,
-    TUTTI__KEY_STEPS, /* an INT: every so many steps; as a flag: 1, or 0 */
+    TUTTI__KEY_STEPS, /* an INT: every so many steps; auto: -1; as a flag: 1, or 0 */
     TUTTI__KEY_REAL,
     TUTTI__KEY_FLAG,
     TUTTI__KEY_CHOICE,

@@ -96,6 +96,18 @@ static tutti_status set_int(const reader *r, const tutti__key_row *key, const ch
     return TUTTI_OK;
 }
 
+static tutti_status set_steps(const reader *r, const tutti__key_row *key, const char *text)
+{
+    if (strcmp(text, "auto") == 0) {
+        *(int64_t *)value_of(r->config, key) = -1;
+        return TUTTI_OK;
+    }
+    return set_int(r, key,
+                   tutti__word_in("true on yes", text)    ? "1"
+                   : tutti__word_in("false off no", text) ? "0"
+                                                          : text);
+}
+
 static tutti_status set_real(const reader *r, const tutti__key_row *key, const char *text)
 {
     double value, low = 0, high = 0;
@@ -141,10 +153,7 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
 
     switch (key->type) {
     case TUTTI__KEY_STEPS:
-        text = tutti__word_in("true on yes", text)    ? "1"
-               : tutti__word_in("false off no", text) ? "0"
-                                                      : text;
-        TUTTI_TRY(set_int(r, key, text));
+        TUTTI_TRY(set_steps(r, key, text));
         break;
     case TUTTI__KEY_INT:
         TUTTI_TRY(set_int(r, key, text));
@@ -600,9 +609,10 @@ static const char *value_text(const tutti__key_row *key, char *text, size_t size
     case TUTTI__KEY_TEXT:
         return "text";
     case TUTTI__KEY_INT:
-    case TUTTI__KEY_STEPS:
         snprintf(text, size, "integer %s", key->limits);
         break;
+    case TUTTI__KEY_STEPS:
+        return "auto, or a number of steps";
     case TUTTI__KEY_REAL:
         snprintf(text, size, "number %s", key->limits);
         break;

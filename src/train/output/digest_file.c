@@ -91,9 +91,12 @@ tutti_status tutti__digest_file_append(const char *run_dir, int rank, const json
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for lines of digests");
     snprintf(folder, sizeof folder, "%s/digests", run_dir);
     snprintf(path, sizeof path, "%s/rank-%d.jsonl", folder, rank);
-    status = tutti__make_dirs(folder);
-    if (status == TUTTI_OK)
-        status = append(path, text, bytes);
+    status = append(path, text, bytes);
+    if (status == TUTTI_ERR_NOT_FOUND) { /* its first lines */
+        status = tutti__make_dirs(folder);
+        if (status == TUTTI_OK)
+            status = append(path, text, bytes);
+    }
     free(text);
     return status;
 }

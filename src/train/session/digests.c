@@ -1,4 +1,8 @@
-/* digests.c -- a rank's record of a step.   SPDX-License-Identifier: MIT */
+/* digests.c -- a rank's record of a step.   SPDX-License-Identifier: MIT
+ *
+ * auto (trace_digests -1): the distance of recorded steps is a power of two. It doubles when the record would take more than its share
+ * of the time, and after each DENSE of them, so that the files grow with the logarithm of the steps; so records of ranks and of runs
+ * have steps in common, whatever their speed. Measured after the first one, which costs more. */
 #include "train/session/digests.h"
 
 #include "data/sampler.h"
@@ -9,6 +13,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#define SHARE 0.005 /* of the time: auto */
+enum { DENSE = 32 };
 
 /* A module has returned y. */
 typedef struct output {
@@ -31,8 +38,13 @@ typedef struct tutti__digests {
     uint64_t samples[2];
     json_t *entries; /* of the current line */
     json_t *lines;   /* of the step, before it */
+    json_t *
+        first; /* before those: of the process, and as another rank; written after a step, since a run may fail in its first */
     output *outputs; /* of the step */
     size_t n_outputs, capacity;
+    /* auto: the distance of recorded steps, how many were recorded with it, and times: since the end of the first record, taken since
+     * then, by the current record, and by the last one */
+    uint64_t every, dense, since_ns, taken_ns, taking_ns, last_ns;
 } tutti__digests;
 
 /* ---- Lines and entries ---- */
@@ -116,8 +128,10 @@ static void clear(tutti__digests *d)
 
 static void write_lines(tutti__digests *d)
 {
-    if (!d->ended)
-        check(d, tutti__digest_file_append(d->s->config->run_dir, d->s->rank, d->lines));
+    check_made(d, json_array_extend(d->first, d->lines) == 0);
+    if (!d->ended && json_array_size(d->first) > 0)
+        check(d, tutti__digest_file_append(d->s->config->run_dir, d->s->rank, d->first));
+    json_array_clear(d->first);
     clear(d);
 }
 
@@ -284,16 +298,25 @@ static void add_flat(tutti__digests *d, const char *kind, const char *name, cons
     }
 }
 
+/* Counts time since begin_ns that the record took. */
+static void took(tutti__digests *d, uint64_t begin_ns)
+{
+    d->taking_ns += tutti__now_ns() - begin_ns;
+}
+
 static void on_gradient(void *self, tutti_tensor *t)
 {
     const size_t n = (size_t)tutti_shape_count(t->shape);
+    const uint64_t begin_ns = tutti__now_ns();
+    tutti__digests *d = self;
 
-    add_piece(self, "gradient", t->name,
+    add_piece(d, "gradient", t->name,
               &(piece){.stream = t->cx->stream,
                        .p = t->parameter->grad,
                        .n = n,
                        .n_all = n,
                        .dtype = TUTTI_F32});
+    took(d, begin_ns);
 }
 
 void tutti__digests_gradients(const tutti__session *s, const char *kind)
@@ -304,6 +327,7 @@ void tutti__digests_gradients(const tutti__session *s, const char *kind)
     const flat gradients = {.stream = s->cx->stream,
                             .p = root->flat_gradients,
                             .sharding = sharding && !sharding->whole_gradients ? sharding : NULL};
+    const uint64_t begin_ns = tutti__now_ns();
 
     if (!d || !d->on)
         return;
@@ -317,6 +341,7 @@ void tutti__digests_gradients(const tutti__session *s, const char *kind)
         if (tutti__has_gradient(t->parameter))
             add_flat(d, kind, t->name, t, &gradients);
     }
+    took(d, begin_ns);
 }
 
 /* Of parameters that are not laid out yet, too. */
@@ -393,9 +418,42 @@ static void add_initial(tutti__digests *d)
 }
 
 /* Steps 1, 2, 4, 8, ... until the distance is that of the key. */
-static bool is_due(uint64_t step, uint64_t every)
+static bool is_due_by_key(uint64_t step, uint64_t every)
 {
     return step % every == 0 || (step < every && (step & (step - 1)) == 0);
+}
+
+static bool is_due_by_time(tutti__digests *d, uint64_t step)
+{
+    const double passed = (double)(tutti__now_ns() - d->since_ns);
+
+    if (d->since_ns == 0) /* the process's first */
+        return true;
+    while (step % d->every == 0 &&
+           (d->dense == DENSE || (double)(d->taken_ns + d->last_ns) > SHARE * passed)) {
+        d->every *= 2;
+        d->dense = 0;
+    }
+    return step % d->every == 0;
+}
+
+static bool is_due(tutti__digests *d)
+{
+    const int64_t every = d->s->config->trace_digests;
+
+    return every > 0 ? is_due_by_key(d->s->step.number, (uint64_t)every)
+                     : is_due_by_time(d, d->s->step.number);
+}
+
+/* Counts the time of the record that ends. */
+static void count_time(tutti__digests *d)
+{
+    if (d->since_ns == 0)
+        d->since_ns = tutti__now_ns();
+    else
+        d->taken_ns += d->taking_ns;
+    d->last_ns = d->taking_ns;
+    d->dense++;
 }
 
 void tutti__digests_begin(tutti__session *s)
@@ -412,9 +470,11 @@ void tutti__digests_begin(tutti__session *s)
             add_initial(d);
         d->rank = s->rank;
         d->size = s->size;
-        write_lines(d);
+        check_made(d, json_array_extend(d->first, d->lines) == 0);
+        json_array_clear(d->lines);
     }
-    d->on = !d->ended && is_due(s->step.number, (uint64_t)s->config->trace_digests);
+    d->on = !d->ended && is_due(d);
+    d->taking_ns = 0;
     if (d->on)
         s->cx->observer = &d->observer;
 }
@@ -432,6 +492,7 @@ void tutti__digests_shard(const tutti__session *s)
 void tutti__digests_batch(const tutti__session *s, const tutti_batch *batch)
 {
     tutti__digests *d = s->digests;
+    const uint64_t begin_ns = tutti__now_ns();
 
     if (!d || !d->on)
         return;
@@ -446,6 +507,7 @@ void tutti__digests_batch(const tutti__session *s, const tutti_batch *batch)
         if (!d->ended)
             add_entry(d, "input", batch->arrays[i].name, &f, d->batches - 1);
     }
+    took(d, begin_ns);
 }
 
 void tutti__digests_loss(const tutti__session *s, tutti_tensor *loss)
@@ -461,22 +523,34 @@ void tutti__digests_loss(const tutti__session *s, tutti_tensor *loss)
         add_entry(d, "loss", "", &f, s->pipeline ? d->losses++ : d->batches - 1);
 }
 
-void tutti__digests_end(const tutti__session *s)
+static void add_update(tutti__digests *d)
 {
-    tutti__digests *d = s->digests;
-    const struct tutti_root *root = s->module->root;
+    const struct tutti_root *root = d->s->module->root;
 
-    if (!d || !d->on)
-        return;
     for (size_t i = 0; i < root->parameters.n && !d->ended; i++)
         if (root->parameters.p[i]->parameter.requires_grad)
             add_state(d, root->parameters.p[i]->tensor);
     for (size_t i = 0; i < root->parameters.n && !d->ended; i++)
         add_parameter(d, "parameter", root->parameters.p[i]->tensor);
     add_buffers(d, "buffer");
-    end_line(d, s->step.number, true);
-    stop_recording(d);
+    end_line(d, d->s->step.number, true);
+}
+
+void tutti__digests_end(const tutti__session *s)
+{
+    tutti__digests *d = s->digests;
+    const uint64_t begin_ns = tutti__now_ns();
+
+    if (!d)
+        return;
+    if (d->on)
+        add_update(d);
     write_lines(d);
+    if (!d->on)
+        return;
+    stop_recording(d);
+    took(d, begin_ns);
+    count_time(d);
 }
 
 /* ---- The record ---- */
@@ -492,11 +566,18 @@ tutti_status tutti__digests_open(tutti__session *s)
         return TUTTI_ERR_MEMORY;
     d->s = s;
     d->rank = d->shard = -1;
-    d->observer = (tutti__step_observer){d, on_forward, on_backward, on_gradient};
+    d->every = 1;
+    d->observer = (tutti__step_observer){.self = d, .gradient = on_gradient};
+    if (s->config->trace_digests > 0) {
+        d->observer.forward = on_forward;
+        d->observer.backward = on_backward;
+    }
     d->entries = json_array();
     d->lines = json_array();
-    return d->entries && d->lines ? TUTTI_OK
-                                  : tutti__fail(TUTTI_ERR_MEMORY, "no memory for digests");
+    d->first = json_array();
+    return d->entries && d->lines && d->first
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_MEMORY, "no memory for digests");
 }
 
 void tutti__digests_close(tutti__session *s)
@@ -509,6 +590,7 @@ void tutti__digests_close(tutti__session *s)
         s->cx->observer = NULL;
     json_decref(d->entries);
     json_decref(d->lines);
+    json_decref(d->first);
     free(d->outputs);
     free(d);
     s->digests = NULL;
