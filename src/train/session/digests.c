@@ -185,6 +185,7 @@ static const output *find(const tutti__digests *d, const tutti_tensor *y)
 static void on_forward(void *self, const tutti_module *m, const char *with, tutti_tensor *y)
 {
     tutti__digests *d = self;
+    const int64_t micro_batch = micro_batch_of(d, m);
     const output *same = find(d, y);
     tutti__fingerprint f;
     bool known = same;
@@ -195,12 +196,11 @@ static void on_forward(void *self, const tutti_module *m, const char *with, tutt
         f = same->forward;
     else
         check(d, tutti__tensor_fingerprint(&f, y, &known));
-    if (d->ended || !(o = new_output(d)))
+    if (d->ended || !known || !(o = new_output(d)))
         return;
-    *o = (output){y, y->serial, m, with, micro_batch_of(d, m), f};
+    *o = (output){y, y->serial, m, with, micro_batch, f};
     name_output(m, with, name);
-    if (known)
-        add_entry(d, "forward", name, &f, o->micro_batch);
+    add_entry(d, "forward", name, &f, micro_batch);
 }
 
 static void on_backward(void *self, tutti_tensor *y)
