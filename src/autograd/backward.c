@@ -336,10 +336,13 @@ static tutti_status prepare(const tutti_ctx *cx)
 /* Gives the sources of n gradients. */
 static tutti_status visit(tutti__node *n)
 {
+    const tutti__step_observer *observer = n->cx->observer;
     tutti_status status = TUTTI_OK;
 
     if (n->block)
         TUTTI_TRY(tutti__recomputed_begin(n->block));
+    if (observer && observer->backward && n->dst->grad)
+        observer->backward(observer->self, n->dst);
     if (n->dst->grad && n->part == TUTTI__NODE_INPUTS) {
         status = run_part(n, false);
     } else if (n->dst->grad) {

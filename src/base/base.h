@@ -145,6 +145,11 @@ uint32_t tutti__mt19937_next(tutti__mt19937 *mt);
 /* ---- Hashes ---------------------------------------------------------------------------------------- */
 
 uint64_t tutti__hash64(const void *p, size_t bytes); /* XXH3-64 */
+/* The same in parts; `end` frees the state. */
+typedef struct tutti__hash64_state tutti__hash64_state;
+tutti__hash64_state *tutti__hash64_new(void); /* NULL: out of memory */
+void tutti__hash64_add(tutti__hash64_state *state, const void *p, size_t bytes);
+uint64_t tutti__hash64_end(tutti__hash64_state *state);
 typedef struct tutti__hash128_state tutti__hash128_state;
 tutti__hash128_state *tutti__hash128_new(void); /* NULL: out of memory */
 void tutti__hash128_add(tutti__hash128_state *state, const void *p, size_t bytes);

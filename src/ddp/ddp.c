@@ -300,9 +300,13 @@ static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t
 static void ready(tutti_ddp *ddp, size_t i)
 {
     const tutti__parameter *p = ddp->parameters[i]->parameter;
+    const tutti__step_observer *observer = ddp->module->cx->observer;
+    const bool rows = ddp->late && ddp->rows_left[i]; /* the others are being averaged already */
 
     tutti__flips_gradient(ddp, i);
-    if (ddp->late && ddp->rows_left[i]) {
+    if (observer && observer->gradient && !rows)
+        observer->gradient(observer->self, ddp->parameters[i]);
+    if (rows) {
         (void)!tutti__reducer_rows_ready(ddp->reducer, i);
     } else if (!p->touched || p->all_touched) {
         tutti_reducer_ready(ddp->reducer, i);

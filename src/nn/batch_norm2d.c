@@ -80,7 +80,8 @@ tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, tutti_tenso
     if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
         return bad;
     return tutti__module_done(&m->base, x,
-                              forward(m, x, tutti_functional_batch_norm2d, true, residual));
+                              forward(m, x, tutti_functional_batch_norm2d, true, residual),
+                              residual ? "add+relu" : "relu");
 }
 
 tutti_tensor *tutti_batch_norm1d_forward(tutti_batch_norm2d *m, tutti_tensor *x)

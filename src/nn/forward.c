@@ -23,7 +23,8 @@ tutti_tensor *tutti__module_run(tutti_module *m, tutti_tensor *x,
     return tutti__module_done(m, x,
                               m->recompute
                                   ? tutti_recompute(run_block, &(recomputed){m, forward}, &x, 1)
-                                  : forward(m, x));
+                                  : forward(m, x),
+                              NULL);
 }
 
 void tutti_module_set_recompute(tutti_module *m, bool recompute)

@@ -293,9 +293,14 @@ static inline bool tutti__module_refuses(const tutti_module *m, const tutti_tens
 /* y = forward(m, x), then m's hook; or what tutti__module_refuses makes. */
 tutti_tensor *tutti__module_run(tutti_module *m, tutti_tensor *x,
                                 tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x));
-/* Calls m's hook, if it has one. Returns y. */
-static inline tutti_tensor *tutti__module_done(tutti_module *m, tutti_tensor *x, tutti_tensor *y)
+/* Tells the context's observer, and calls m's hook, if it has one. with: as in tutti__step_observer. Returns y. */
+static inline tutti_tensor *tutti__module_done(tutti_module *m, tutti_tensor *x, tutti_tensor *y,
+                                               const char *with)
 {
+    const tutti__step_observer *observer = m->cx->observer;
+
+    if (observer && observer->forward && y && y->poison == TUTTI_OK)
+        observer->forward(observer->self, m, with, y);
     if (m->hook && y && y->poison == TUTTI_OK)
         m->hook(m, x, y, m->hook_arg);
     return y;

@@ -135,5 +135,5 @@ tutti_tensor *tutti_recurrent_forward(tutti_recurrent *m, tutti_tensor *x, tutti
         *(h_n ? h_n : &bad) = *(c_n ? c_n : &bad) = bad;
         return bad;
     }
-    return tutti__module_done(&m->base, x, run_layers(m, x, h_n, c_n));
+    return tutti__module_done(&m->base, x, run_layers(m, x, h_n, c_n), NULL);
 }

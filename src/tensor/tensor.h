@@ -129,6 +129,19 @@ typedef struct tutti__copied {
 
 typedef struct tutti__thread_pool tutti__thread_pool;
 
+struct tutti_module;
+
+/* Who records what a step computes, while it does. Any function may be NULL. The tensors have their elements only until it returns. */
+typedef struct tutti__step_observer {
+    void *self;
+    /* A module's forward has returned y; with: what else the layer has computed in the same pass, as "relu"; NULL: nothing. */
+    void (*forward)(void *self, const struct tutti_module *m, const char *with, tutti_tensor *y);
+    /* In backward: y->grad is complete. */
+    void (*backward)(void *self, tutti_tensor *y);
+    /* The gradient of a parameter is about to be averaged over ranks. */
+    void (*gradient)(void *self, tutti_tensor *parameter);
+} tutti__step_observer;
+
 struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
@@ -180,7 +193,8 @@ struct tutti_ctx {
     /* Of DDP, with the listener's self, before `ready` for some: the gradient of a parameter is final but for rows to which embeddings
      * will add, as that of a table whose head is tied to it. Set after the listener. May be NULL. */
     void (*ready_but_rows)(void *self, tutti_tensor *parameter);
-    tutti__recorder *recorder; /* NULL: no trace */
+    const tutti__step_observer *observer; /* of the steps that are computed; NULL: none */
+    tutti__recorder *recorder;            /* NULL: no trace */
     /* of operations (op_profile.h); NULL: none, as on devices that compute asynchronously */
     struct tutti__profile *profile;
 };

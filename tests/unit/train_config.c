@@ -220,6 +220,36 @@ static void histograms_are_tensorboard_s(void **state)
     assert_int_equal(READ(&c, "--histograms", "10", "--tensorboard"), TUTTI_OK);
 }
 
+static void steps_can_be_a_flag(void **state)
+{
+    tutti__train_config c;
+    char path[64];
+
+    (void)state;
+    assert_int_equal(READ(&c, "--lr", "1"), TUTTI_OK);
+    assert_int_equal(c.trace_digests, -1);
+    assert_int_equal(READ(&c, "--trace-digests"), TUTTI_OK);
+    assert_int_equal(c.trace_digests, 1);
+    assert_int_equal(READ(&c, "--trace-digests", "--lr", "1"), TUTTI_OK);
+    assert_int_equal(c.trace_digests, 1);
+    assert_int_equal(READ(&c, "--trace-digests", "off"), TUTTI_OK);
+    assert_int_equal(c.trace_digests, 0);
+    assert_int_equal(READ(&c, "--no-trace-digests"), TUTTI_OK);
+    assert_int_equal(c.trace_digests, 0);
+    assert_int_equal(READ(&c, "--trace-digests=64"), TUTTI_OK);
+    assert_int_equal(c.trace_digests, 64);
+    REFUSED("trace_digests: -1 is out of range", "expected 0 to", "--trace-digests=-1");
+    REFUSED("trace_digests: \"now\" is not an integer", "expected 0 to", "--trace-digests", "now");
+    write_config(path, "{\"trace_digests\": \"auto\"}");
+    assert_int_equal(READ(&c, "--config", path), TUTTI_OK);
+    assert_int_equal(c.trace_digests, -1);
+    unlink(path);
+    write_config(path, "{\"trace_digests\": true}");
+    assert_int_equal(READ(&c, "--config", path), TUTTI_OK);
+    assert_int_equal(c.trace_digests, 1);
+    unlink(path);
+}
+
 static void a_file_gives_values_and_flags_override_it(void **state)
 {
     tutti__train_config c;
@@ -434,6 +464,7 @@ int main(void)
         cmocka_unit_test(wrong_metrics_are_refused),
         cmocka_unit_test(an_incomplete_model_or_format_is_refused_before_the_run),
         cmocka_unit_test(histograms_are_tensorboard_s),
+        cmocka_unit_test(steps_can_be_a_flag),
         cmocka_unit_test(a_file_gives_values_and_flags_override_it),
         cmocka_unit_test(a_bad_file_is_refused_by_name),
         cmocka_unit_test(the_json_repeats_the_run),

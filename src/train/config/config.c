@@ -88,6 +88,13 @@ json_t *tutti__config_value(const tutti__train_config *config, int key)
     json_t *item = NULL;
 
     switch (row->type) {
+    case TUTTI__KEY_STEPS:
+        if (*(const int64_t *)value < 0) {
+            item = json_string("auto");
+            break;
+        }
+        item = json_integer(*(const int64_t *)value);
+        break;
     case TUTTI__KEY_INT:
         item = json_integer(*(const int64_t *)value);
         break;

@@ -9,6 +9,7 @@
 
 typedef enum tutti__key_type {
     TUTTI__KEY_INT,
+    TUTTI__KEY_STEPS, /* an INT: every so many steps; auto: -1; as a flag: 1, or 0 */
     TUTTI__KEY_REAL,
     TUTTI__KEY_FLAG,
     TUTTI__KEY_CHOICE,
@@ -25,6 +26,7 @@ typedef struct tutti__key_row {
 
 /* The value of each key, under its name. */
 #define TUTTI__MEMBER_INT(name)    int64_t name;
+#define TUTTI__MEMBER_STEPS(name)  int64_t name;
 #define TUTTI__MEMBER_REAL(name)   double name;
 #define TUTTI__MEMBER_FLAG(name)   bool name;
 #define TUTTI__MEMBER_CHOICE(name) char name[32];

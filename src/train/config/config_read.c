@@ -49,6 +49,14 @@ static tutti_status refuse(const reader *r, const tutti__key_row *key, const cha
                        key->name, text);
 }
 
+/* Whether the key can stand alone on the command line, or as --no-KEY. */
+static bool is_flag(int key)
+{
+    return key >= 0 && key < TUTTI__N_KEYS &&
+           (tutti__key_table[key].type == TUTTI__KEY_FLAG ||
+            tutti__key_table[key].type == TUTTI__KEY_STEPS);
+}
+
 /* A word of the list, or one with a number for the N of "cuda:N". */
 static bool has_choice(const char *list, const char *word)
 {
@@ -86,6 +94,18 @@ static tutti_status set_int(const reader *r, const tutti__key_row *key, const ch
                       value, low, high);
     *(int64_t *)value_of(r->config, key) = value;
     return TUTTI_OK;
+}
+
+static tutti_status set_steps(const reader *r, const tutti__key_row *key, const char *text)
+{
+    if (strcmp(text, "auto") == 0) {
+        *(int64_t *)value_of(r->config, key) = -1;
+        return TUTTI_OK;
+    }
+    return set_int(r, key,
+                   tutti__word_in("true on yes", text)    ? "1"
+                   : tutti__word_in("false off no", text) ? "0"
+                                                          : text);
 }
 
 static tutti_status set_real(const reader *r, const tutti__key_row *key, const char *text)
@@ -132,6 +152,9 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
     bool flag;
 
     switch (key->type) {
+    case TUTTI__KEY_STEPS:
+        TUTTI_TRY(set_steps(r, key, text));
+        break;
     case TUTTI__KEY_INT:
         TUTTI_TRY(set_int(r, key, text));
         break;
@@ -375,7 +398,7 @@ static tutti_status read_flag(const reader *r, int argc, char *const *argv, int 
         f->key = TUTTI__N_KEYS;
     if (f->key < 0 && n > 3 && memcmp(name, "no", 2) == 0 && (name[2] == '-' || name[2] == '_')) {
         f->key = tutti__key_find(name + 3, n - 3);
-        if (f->key >= 0 && tutti__key_table[f->key].type == TUTTI__KEY_FLAG) {
+        if (is_flag(f->key)) {
             if (equals)
                 return tutti__fail_value(argv[i], equals + 1);
             f->text = "false";
@@ -391,8 +414,7 @@ static tutti_status read_flag(const reader *r, int argc, char *const *argv, int 
     }
     if (f->text)
         return TUTTI_OK;
-    if (f->key < TUTTI__N_KEYS && tutti__key_table[f->key].type == TUTTI__KEY_FLAG &&
-        (i + 1 >= argc || argv[i + 1][0] == '-')) {
+    if (is_flag(f->key) && (i + 1 >= argc || argv[i + 1][0] == '-')) {
         f->text = "true";
         return TUTTI_OK;
     }
@@ -589,6 +611,8 @@ static const char *value_text(const tutti__key_row *key, char *text, size_t size
     case TUTTI__KEY_INT:
         snprintf(text, size, "integer %s", key->limits);
         break;
+    case TUTTI__KEY_STEPS:
+        return "auto, or a number of steps";
     case TUTTI__KEY_REAL:
         snprintf(text, size, "number %s", key->limits);
         break;

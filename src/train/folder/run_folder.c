@@ -107,6 +107,7 @@ static const char *const run_files[] = {"config.json",
                                         "ema.safetensors",
                                         "checkpoints",
                                         "trace",
+                                        "digests",
                                         "tensorboard",
                                         "wandb",
                                         "metrics.prom",
@@ -362,6 +363,26 @@ static bool is_worth_keeping(const tutti__run_folder *folder)
     return n > 0;
 }
 
+/* Of an earlier run without weights: ranks append to theirs. */
+static tutti_status remove_digests(const tutti__run_folder *folder)
+{
+    char path[4096], file[4096 + 300];
+    struct dirent *entry;
+    tutti_status status = TUTTI_OK;
+    DIR *dir;
+
+    TUTTI_TRY(file_path(folder, "digests", path));
+    dir = opendir(path);
+    while (dir && status == TUTTI_OK && (entry = readdir(dir))) {
+        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+        if (begins_with(entry->d_name, "rank-") && unlink(file) != 0 && errno != ENOENT)
+            status = tutti__fail_errno(errno, "cannot remove %s", file);
+    }
+    if (dir)
+        closedir(dir);
+    return status;
+}
+
 static tutti_status clear(tutti__run_folder *folder)
 {
     char checkpoints[4096];
@@ -371,6 +392,7 @@ static tutti_status clear(tutti__run_folder *folder)
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
+    TUTTI_TRY(remove_digests(folder));
     TUTTI_TRY(remove_file(folder, "lr_find.json"));
     return remove_summary(folder);
 }

@@ -1,6 +1,6 @@
 /* run_folder.h -- the files of one run; rank 0 writes them.   SPDX-License-Identifier: MIT
  *
- *   config.json  metrics.jsonl  summary.json  model.safetensors  ema.safetensors  trace/rank-%d.json
+ *   config.json  metrics.jsonl  summary.json  model.safetensors  ema.safetensors  trace/rank-%d.json  digests/rank-%d.jsonl
  *   checkpoints/step-%08d/  checkpoints/latest  guard.jsonl  .lock
  *
  * First opened, which changes nothing that an earlier run has left there; then begun, when it is certain that the run will

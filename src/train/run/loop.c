@@ -3,6 +3,7 @@
 #include "ddp/ddp.h"
 #include "ddp/pieces.h"
 #include "train/run/run.h"
+#include "train/session/digests.h"
 
 /* ---- A step ----------------------------------------------------------------------------------------------------- */
 
@@ -12,6 +13,7 @@ void tutti__run_begin_step(tutti__train_run *run)
     run->session.step.number = run->position.at.step + 1;
     run->session.step.epoch = run->position.at.epoch;
     run->session.step.data_seconds = 0;
+    tutti__digests_begin(&run->session);
 }
 
 void tutti__run_seek(tutti__train_run *run)

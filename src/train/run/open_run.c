@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
 #include "train/run/run.h"
+#include "train/session/digests.h"
 
 #include <string.h>
 
@@ -298,5 +299,6 @@ tutti_status tutti__run_open_alone(tutti__train_run *run)
     TUTTI_TRY(check_best(run));
     TUTTI_TRY(tutti__ledger_open(&run->totals.ledger, s->size > 0 ? s->size : 1,
                                  (uint64_t)s->config->log_every));
+    TUTTI_TRY(tutti__digests_open(s));
     return tutti__run_trace_open(run);
 }

@@ -6,6 +6,7 @@
 #include "train/machine/signals.h"
 #include "train/run/regroup.h"
 #include "train/config/agreement.h"
+#include "train/session/digests.h"
 
 #include <math.h>
 #include <signal.h>
@@ -103,6 +104,7 @@ static tutti_status compute(tutti__train_run *run, int shard)
     s->step.shard = shard;
     s->step.loss = (tutti__mean){0, 0};
     s->step.images = 0;
+    tutti__digests_shard(s);
     s->step.samples = (uint64_t *)counters + TUTTI__COUNT_SAMPLES;
     if (!tutti__session_next_batch(s, run->position.at.batch, &batch))
         return tutti_loader_status(s->data.train_loader);

@@ -1,6 +1,7 @@
 /* train_run.c -- one rank's run, from its start to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/run/run.h"
 #include "train/config/agreement.h"
+#include "train/session/digests.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -64,6 +65,7 @@ static void close_run(tutti__train_run *run)
     tutti__ledger_close(&run->totals.ledger);
     tutti__gpus_close(&run->gpus);
     tutti__guard_close(run);
+    tutti__digests_close(&run->session);
     tutti__session_close(&run->session);
     free(run->worker);
     tutti__run_trace_close(run);

@@ -62,6 +62,7 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_prometheus:
     case TUTTI__KEY_OF_system_metrics:
     case TUTTI__KEY_OF_profile:
+    case TUTTI__KEY_OF_trace_digests:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:
         return true;

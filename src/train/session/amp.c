@@ -5,7 +5,7 @@
  * and optimizer state do not change. */
 #include "train/session/amp.h"
 
-#include "train/session/session.h"
+#include "train/session/digests.h"
 
 #include <math.h>
 #include <string.h>
@@ -70,6 +70,7 @@ tutti_status tutti__amp_update(tutti__session *s, float clip, uint64_t *skipped_
 {
     if (s->scaler)
         TUTTI_TRY(tutti_scaler_unscale(s->scaler, s->optim));
+    tutti__digests_gradients(s, "reduced");
     if (tutti__session_hooks(s))
         TUTTI_TRY(tutti__session_hook(s, tutti__session_hooks(s)->on_gradients));
     if (norm_p) {
@@ -83,5 +84,7 @@ tutti_status tutti__amp_update(tutti__session *s, float clip, uint64_t *skipped_
     }
     if (s->config->clip_grad_value > 0) /* after the norm, which tells what the gradients were */
         TUTTI_TRY(tutti_clip_grad_value(s->module, (float)s->config->clip_grad_value));
+    if (clip > 0 || s->config->clip_grad_value > 0)
+        tutti__digests_gradients(s, "clipped");
     return s->scaler ? scaled_update(s, skipped_steps) : tutti_optim_step(s->optim);
 }

@@ -7,6 +7,7 @@
 #include "tensor/tensor.h"
 #include "train/output/trace.h"
 #include "train/session/amp.h"
+#include "train/session/digests.h"
 #include "train/session/session.h"
 
 #include <stdlib.h>
@@ -92,6 +93,7 @@ static tutti_tensor *loss(void *self, int m, tutti_tensor *output)
 
     if (status != TUTTI_OK)
         return tutti__poisoned(c->s->cx, status);
+    tutti__digests_loss(c->s, c->loss);
     return c->s->scaler ? tutti_scaler_scale(c->s->scaler, c->loss) : c->loss;
 }
 

@@ -79,10 +79,11 @@ typedef struct tutti__session {
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has all of the optimizer's state */
     tutti_optim *optim;
-    tutti_ema *ema;       /* of the weights; NULL: none */
-    tutti_scaler *scaler; /* NULL: the loss is not scaled */
-    tutti_comm_hook hook; /* run NULL: none; owned by DDP */
-    tutti__loss loss;     /* of the current batch */
+    tutti_ema *ema;                 /* of the weights; NULL: none */
+    tutti_scaler *scaler;           /* NULL: the loss is not scaled */
+    tutti_comm_hook hook;           /* run NULL: none; owned by DDP */
+    tutti__loss loss;               /* of the current batch */
+    struct tutti__digests *digests; /* digests.h; NULL: none are recorded */
     tutti__current_step step;
     tutti__stop stop;
     bool forward_agreed; /* the first forward pass succeeded on all ranks */

@@ -16,6 +16,7 @@
 #include "train/output/trace.h"
 #include "train/config/agreement.h"
 #include "train/session/amp.h"
+#include "train/session/digests.h"
 #include "train/session/session.h"
 
 #include <math.h>
@@ -39,6 +40,8 @@ bool tutti__session_next_batch(tutti__session *s, size_t index, tutti_batch *bat
     tutti__range_end(tutti_ctx_stream(s->cx));
     if (more && s->step.samples)
         tutti__samples_digest_add(s->step.samples, s->step.number, batch->samples, batch->n);
+    if (more)
+        tutti__digests_batch(s, batch);
     return more;
 }
 
@@ -125,6 +128,7 @@ static tutti_status train_batch(tutti__session *s, const tutti_batch *batch, boo
     status = tutti__session_forward(s, batch->x, &logits);
     if (status == TUTTI_OK)
         status = tutti__session_loss(s, logits, batch->y, &loss);
+    tutti__digests_loss(s, loss);
     tutti__range_end(stream);
     mark(s, "forward", t);
     s->step.images += (double)batch->n;
@@ -164,6 +168,7 @@ tutti_status tutti__session_update(tutti__session *s, float lr, bool wants_norm,
         status = tutti_ema_update(s->ema);
     tutti__range_end(stream);
     TUTTI_TRY(status);
+    tutti__digests_end(s);
     *norm_p = (double)norm;
     mark(s, "optimizer", t);
     return TUTTI_OK;
