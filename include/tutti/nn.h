@@ -68,7 +68,10 @@ typedef enum tutti_init {
     TUTTI_INIT_ZEROS,
     TUTTI_INIT_ONES,
     TUTTI_INIT_UNIFORM, /* in (-bound, bound) */
-    TUTTI_INIT_NORMAL   /* of mean 0 and standard deviation `bound` */
+    TUTTI_INIT_NORMAL,  /* of mean 0 and standard deviation `bound` */
+    /* UNIFORM, of a weight [out,in,kh,kw], but the first filters, as many as there are, pass on one input channel each
+     * (torch.nn.init.dirac_) */
+    TUTTI_INIT_DIRAC
 } tutti_init;
 
 /* A new parameter or buffer, owned by the module. NULL if it cannot be made: the module's first error says why. Make a
@@ -238,6 +241,7 @@ typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
     bool no_bias;
+    bool dirac; /* weights of TUTTI_INIT_DIRAC, with the bound b; not with groups */
     float
         normal_std; /* weights of N(0, normal_std) and a bias of zeros instead of U(-b, b); 0: U */
     int groups, dilation;              /* 0 means 1 */
