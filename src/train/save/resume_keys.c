@@ -54,6 +54,7 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_eval_every:
     case TUTTI__KEY_OF_eval_steps:
     case TUTTI__KEY_OF_eval_samples:
+    case TUTTI__KEY_OF_tta:
     case TUTTI__KEY_OF_sample_tokens:
     case TUTTI__KEY_OF_tensorboard:
     case TUTTI__KEY_OF_histograms:
