@@ -8,12 +8,9 @@
 
 static const tutti__view plain[] = {{.weight = 1}};
 static const tutti__view mirror[] = {{.weight = 0.5f}, {.mirrored = true, .weight = 0.5f}};
-static const tutti__view shifted[] = {{.weight = 0.25f},
-                                      {.mirrored = true, .weight = 0.25f},
-                                      {-1, -1, false, 0.125f},
-                                      {-1, -1, true, 0.125f},
-                                      {1, 1, false, 0.125f},
-                                      {1, 1, true, 0.125f}};
+static const tutti__view shifted[] = {{.weight = 0.25f},       {.mirrored = true, .weight = 0.25f},
+                                      {-1, -1, false, 0.125f}, {-1, -1, true, 0.125f},
+                                      {1, 1, false, 0.125f},   {1, 1, true, 0.125f}};
 
 const tutti__view *tutti__views_of(int64_t tta, size_t *n_p)
 {
@@ -54,8 +51,9 @@ tutti_status tutti__views_check(const tutti__session *s, const tutti_dataset *da
     if (s->config->tta == 0)
         return TUTTI_OK;
     if (s->parts->own.loss)
-        return tutti__fail(TUTTI_ERR_ARG, "tta: it averages outputs, and this program's own loss is "
-                                          "of the outputs of one forward pass; use tta=0");
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tta: it averages outputs, and this program's own loss is "
+                           "of the outputs of one forward pass; use tta=0");
     if (images && s->task.target.n > 1)
         return tutti__fail(TUTTI_ERR_ARG,
                            "tta: the targets of task=%s have places, as images do, and views are "
