@@ -308,7 +308,7 @@ typedef struct drawing {
     tutti_init init;
     float bound;
     uint64_t seed;
-    size_t index; /* of the parameter */
+    size_t index;      /* of the parameter */
     tutti_shape shape; /* of the whole */
 } drawing;
 
@@ -543,8 +543,7 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
         tutti__module_fail(m, TUTTI_ERR_ARG,
                            "%s: the shape is %s; expected [out,in,kh,kw] for TUTTI_INIT_DIRAC",
                            state->parameter.name, tutti__shape_text(shape));
-    else if (init != TUTTI_INIT_ZEROS && init != TUTTI_INIT_ONES &&
-             !(bound > 0 && isfinite(bound)))
+    else if (init != TUTTI_INIT_ZEROS && init != TUTTI_INIT_ONES && !(bound > 0 && isfinite(bound)))
         tutti__module_fail(m, TUTTI_ERR_ARG,
                            "%s: the bound of its initial values is %g, expected > 0",
                            state->parameter.name, (double)bound);

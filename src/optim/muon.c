@@ -311,8 +311,8 @@ tutti_status tutti_muon_new(tutti_optim **optim_p, tutti_module *m, const tutti_
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_muon_opts, opts));
     TUTTI_TRY(check(&options));
-    TUTTI_TRY(
-        tutti__optim_new(&optim, m, given->others_by_sgd ? &muon_with_sgd : &muon, (float)tutti__or((double)given->lr, 1e-3), &options));
+    TUTTI_TRY(tutti__optim_new(&optim, m, given->others_by_sgd ? &muon_with_sgd : &muon,
+                               (float)tutti__or((double)given->lr, 1e-3), &options));
     status = choose_matrices(optim, given->adamw);
     if (status == TUTTI_OK)
         *optim_p = optim;

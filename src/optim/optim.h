@@ -73,10 +73,10 @@ typedef struct tutti__optim_rule {
 typedef struct tutti__optim_group {
     tutti__optim_options options;
     double lr_factor;
-    double length;    /* of its own schedule: tutti__optim_lengths; 0: it has the optimizer's rate */
-    double own_lr;    /* by that schedule */
-    double lr;        /* of this step */
-    size_t n;         /* parameters, not counted for the first */
+    double length; /* of its own schedule: tutti__optim_lengths; 0: it has the optimizer's rate */
+    double own_lr; /* by that schedule */
+    double lr;     /* of this step */
+    size_t n;      /* parameters, not counted for the first */
     uint64_t members; /* a hash of their indices */
     size_t made_from; /* by a list of names: from this group */
 } tutti__optim_group;

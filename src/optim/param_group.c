@@ -204,8 +204,8 @@ static tutti_status read_pattern(const tutti_module *m, const by_name *list, con
              equals ? equals + 1 : "");
     if (length == 0 || length >= sizeof p->text || !tutti__parse_double(number, &p->value) ||
         !(p->value >= 0 && p->value <= (double)FLT_MAX))
-        return tutti__fail(TUTTI_ERR_ARG, "%s: \"%.*s\" is not PATTERN=%s, such as %s",
-                           list->what, (int)(n < 200 ? n : 200), text, list->number, list->example);
+        return tutti__fail(TUTTI_ERR_ARG, "%s: \"%.*s\" is not PATTERN=%s, such as %s", list->what,
+                           (int)(n < 200 ? n : 200), text, list->number, list->example);
     memcpy(p->text, text, length);
     p->text[length] = '\0';
     return tutti__check_selection(m, p->text, true, list->what);
@@ -266,8 +266,7 @@ static tutti_status apply_patterns(tutti_optim *optim, const by_name *list, cons
         for (size_t k = n; k-- > 0;) {
             if (!tutti__tensor_selected(t, patterns[k].text))
                 continue;
-            TUTTI_TRY(
-                change_group(optim, t->parameter->index, list, patterns[k].value, n_before));
+            TUTTI_TRY(change_group(optim, t->parameter->index, list, patterns[k].value, n_before));
             break;
         }
     for (size_t k = 1; k < optim->n_groups; k++)
@@ -309,8 +308,8 @@ tutti_status tutti_optim_decay_groups(tutti_optim *optim, const char *patterns)
 
 tutti_status tutti__optim_lengths(tutti_optim *optim, const char *patterns)
 {
-    static const by_name list = {"lr_group_epochs", "EPOCHS with a number of at least 0",
-                                 "conv1=3", set_length};
+    static const by_name list = {"lr_group_epochs", "EPOCHS with a number of at least 0", "conv1=3",
+                                 set_length};
 
     return change_by_name(optim, &list, patterns);
 }

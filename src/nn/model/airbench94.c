@@ -126,11 +126,10 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
         in = channels[i];
     }
     tutti_activation_init(&m->pool, &m->layers, NULL, max_of_3);
-    tutti_linear_init_with(&m->head, module, "head",
-                           &(tutti_linear_layer_opts){.in = features,
-                                                      .out = opts->classes,
-                                                      .no_bias = true,
-                                                      .uniform_bound = sqrtf(3)});
+    tutti_linear_init_with(
+        &m->head, module, "head",
+        &(tutti_linear_layer_opts){
+            .in = features, .out = opts->classes, .no_bias = true, .uniform_bound = sqrtf(3)});
     m->head_factor = 1 / (float)features;
 }
 

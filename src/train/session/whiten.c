@@ -55,8 +55,8 @@ static void add_image(const patches *p)
     for (size_t i = 0; i < p->size; i++)
         for (size_t k = 0; k <= i; k++)
             for (int64_t y = 0; y < rows; y++)
-                p->sums[i * p->size + k] += dot(value_of(p, i) + y * p->width,
-                                                value_of(p, k) + y * p->width, columns);
+                p->sums[i * p->size + k] +=
+                    dot(value_of(p, i) + y * p->width, value_of(p, k) + y * p->width, columns);
 }
 
 static void normalise(const patches *p)
