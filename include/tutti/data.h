@@ -258,6 +258,16 @@ typedef struct tutti_sample {
     uint64_t reserved[2]; /* zero */
 } tutti_sample;
 
+/* How images are mirrored, left to right, by a loader with `augment`. */
+typedef enum tutti_flip_mode {
+    TUTTI_FLIP_AUTO, /* random for images of three channels, else off */
+    TUTTI_FLIP_OFF,
+    TUTTI_FLIP_RANDOM, /* each image in each epoch with probability 1/2 */
+    /* In epochs 0, 2, 4 ... the images that TUTTI_FLIP_RANDOM mirrors in epoch 0, in epochs 1, 3, 5 ... all others: any two epochs
+     * show an image in both directions. */
+    TUTTI_FLIP_ALTERNATE
+} tutti_flip_mode;
+
 /* Each is applied if it is not zero, in this order: own, colours, (the loader's crop and flip, and normalisation,) erasing, mixing.
  * Random numbers are functions of (seed; epoch, index of the sample), and those of a batch of (seed; epoch, index of its first
  * sample), hence independent of ranks, workers and order. */
@@ -280,7 +290,13 @@ typedef struct tutti_augment_opts {
      * batch.y is mixed likewise: targets, or for labels F32 [n,classes], probabilities for tutti_cross_entropy_with. */
     float mixup, cutmix;
     float hue; /* with the colours: a turn of the hue by -hue to hue, up to 0.5, half a circle */
-    uint64_t reserved[3]; /* zero */
+    /* Of a loader with `augment`, whose crop and flip they change. crop_padding: pixels by which images are padded on each side before
+     * the crop of their own size, less than that size; 0: 4, or 1 for images under 16; negative: no crop. Not for data sets with
+     * image_size, which crop by themselves. */
+    tutti_flip_mode flip;
+    int crop_padding;
+    tutti_pad_mode padding_mode; /* TUTTI_PAD_CONSTANT, with black, or TUTTI_PAD_REFLECT */
+    uint64_t reserved[1];        /* zero */
 } tutti_augment_opts;
 
 /* ---- Loader: persistent workers fill a ring of batches ---------------------------------------------- */
@@ -296,8 +312,8 @@ typedef struct tutti_loader_opts {
     bool drop_last;  /* omits the last, smaller batch, and the sampler's remainder */
     bool no_padding; /* for evaluation, see the sampler; also allows ranks without samples */
     uint64_t seed;
-    /* Random crop with 4 pixels (1 for images under 16) of zero padding; flip for colour images. Philox(seed; epoch,
-     * sample index): independent of rank, workers and order. With the data set's image_size: a random part of 8 to 100 % of
+    /* Random crop with 4 pixels (1 for images under 16) of black padding; flip for colour images; see tutti_augment_opts. Philox(seed;
+     * epoch, sample index): independent of rank, workers and order. With the data set's image_size: a random part of 8 to 100 % of
      * the image's area, with an aspect ratio from 3:4 to 4:3, scaled to that size; and the flip. */
     bool augment;
     int channels; /* 3 with a grey data set: repeats the grey value. 0: the data set's */

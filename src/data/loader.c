@@ -203,6 +203,7 @@ void tutti__ring_set_start(tutti_loader *loader, size_t start)
 static tutti_status prepare_transform(tutti_loader *loader, const tutti_dataset *dataset)
 {
     const tutti_loader_opts *opts = &loader->opts;
+    const tutti_augment_opts *own = opts->augmentation;
     tutti_dataset_info info = dataset->info;
 
     if (dataset->fields[0].shape.n == 1) {
@@ -210,7 +211,13 @@ static tutti_status prepare_transform(tutti_loader *loader, const tutti_dataset 
         info.channels = 1;
     }
     TUTTI_TRY(tutti__transform_init(&loader->transform, &info, opts->channels, opts->augment,
-                                    opts->seed));
+                                    opts->seed, own));
+    if (opts->augment && dataset->image_size > 0 && own &&
+        (own->crop_padding != 0 || own->padding_mode != TUTTI_PAD_CONSTANT))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: it is of crops of padded images, and with image_size random parts "
+                           "of images of any size are scaled instead; leave one of them out",
+                           own->crop_padding != 0 ? "crop_padding" : "padding_mode");
     if (dataset->image_size > 0)
         loader->transform.padding = 0; /* the data set crops at random itself */
     loader->bytes[0] = (size_t)loader->transform.channels * (size_t)info.height *

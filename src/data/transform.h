@@ -9,15 +9,18 @@
 
 typedef struct tutti__transform {
     int channels_in, channels, height, width;
-    bool augment, flip;
-    int padding; /* of the random crop; 0: none */
+    bool augment;
+    tutti_flip_mode flip; /* not AUTO */
+    int padding;          /* of the random crop; 0: none */
+    tutti_pad_mode padding_mode;
     uint64_t key;
     float table[4][256]; /* by channel: the normalised value of a byte */
 } tutti__transform;
 
-/* channels 0: the data set's own. Errors: ARG. */
+/* channels 0: the data set's own. opts NULL: defaults. Errors: ARG. */
 tutti_status tutti__transform_init(tutti__transform *t, const tutti_dataset_info *info,
-                                   int channels, bool augment, uint64_t seed);
+                                   int channels, bool augment, uint64_t seed,
+                                   const tutti_augment_opts *opts);
 /* 64 random bits from the same generator as the crop, for data sets that crop by themselves (padding is 0 then). */
 uint64_t tutti__transform_chance(const tutti__transform *t, uint64_t epoch, size_t sample);
 /* x is [channels,height,width]. The same bytes, epoch and sample give the same floats, on any thread or rank. */

@@ -1,7 +1,7 @@
 /* autograd_winograd.c -- Winograd's convolutions, of each instruction set that this CPU has, against sums in double.
  * SPDX-License-Identifier: MIT
  *
- * Both strides, every direction: odd sizes, images smaller than a tile, one row, padding of 0 to 2, channels of one block and of an odd
+ * Both strides, channels of x that only fill up a block, every direction: odd sizes, images smaller than a tile, one row, padding of 0 to 2, channels of one block and of an odd
  * number, results large enough to bypass the cache; with NaN in the work memory, which must not matter. The bits are those of one thread. A norm
  * that is computed while x is read gives the bits of a stored one.
  * timeout: 120 */
@@ -23,14 +23,20 @@
 #define TOLERANCE 2e-6
 
 static const tutti__conv_shape shapes[] = {
-    {2, 64, 64, 9, 7, 9, 7, 3, 1, 1},     {1, 32, 48, 1, 13, 1, 13, 3, 1, 1},
-    {3, 16, 32, 8, 8, 6, 6, 3, 1, 0},     {2, 48, 16, 5, 6, 7, 8, 3, 1, 2},
-    {1, 16, 16, 3, 3, 1, 1, 3, 1, 0},     {4, 128, 128, 16, 16, 16, 16, 3, 1, 1},
-    {1, 256, 32, 4, 4, 4, 4, 3, 1, 1},    {2, 32, 64, 8, 8, 4, 4, 3, 2, 1},
-    {3, 64, 32, 9, 7, 5, 4, 3, 2, 1},     {1, 16, 16, 1, 1, 1, 1, 3, 2, 1},
-    {5, 48, 32, 17, 12, 9, 6, 3, 2, 1},   {2, 16, 32, 2, 3, 1, 2, 3, 2, 1},
-    {4, 128, 128, 16, 16, 8, 8, 3, 2, 1}, {1, 32, 256, 6, 5, 3, 3, 3, 2, 1},
-    {3, 64, 64, 27, 26, 27, 26, 3, 1, 1}, {5, 32, 48, 33, 31, 17, 16, 3, 2, 1},
+    {2, 64, 64, 9, 7, 9, 7, 3, 1, 1, 0},     {1, 32, 48, 1, 13, 1, 13, 3, 1, 1, 0},
+    {3, 16, 32, 8, 8, 6, 6, 3, 1, 0, 0},     {2, 48, 16, 5, 6, 7, 8, 3, 1, 2, 0},
+    {1, 16, 16, 3, 3, 1, 1, 3, 1, 0, 0},     {4, 128, 128, 16, 16, 16, 16, 3, 1, 1, 0},
+    {1, 256, 32, 4, 4, 4, 4, 3, 1, 1, 0},    {2, 32, 64, 8, 8, 4, 4, 3, 2, 1, 0},
+    {3, 64, 32, 9, 7, 5, 4, 3, 2, 1, 0},     {1, 16, 16, 1, 1, 1, 1, 3, 2, 1, 0},
+    {5, 48, 32, 17, 12, 9, 6, 3, 2, 1, 0},   {2, 16, 32, 2, 3, 1, 2, 3, 2, 1, 0},
+    {4, 128, 128, 16, 16, 8, 8, 3, 2, 1, 0}, {1, 32, 256, 6, 5, 3, 3, 3, 2, 1, 0},
+    {3, 64, 64, 27, 26, 27, 26, 3, 1, 1, 0}, {5, 32, 48, 33, 31, 17, 16, 3, 2, 1, 0},
+    {5, 256, 128, 13, 13, 13, 13, 3, 1, 1, 0},
+};
+/* in_c: up to whole blocks */
+static const tutti__conv_shape filled[] = {
+    {2, 0, 64, 9, 7, 9, 7, 3, 1, 1, 24},
+    {3, 0, 32, 7, 8, 4, 4, 3, 2, 1, 13},
 };
 
 /* A convolution's inputs and outputs: activations in blocks of lanes, weights row-major. */
@@ -67,10 +73,15 @@ static double *exact(int64_t n)
     return p;
 }
 
+static int64_t own_channels(const tutti__conv_shape *s)
+{
+    return s->own_in_c ? s->own_in_c : s->in_c;
+}
+
 static data data_new(const tutti__conv_shape *s)
 {
     data d = {.n_x = s->n * s->in_c * s->in_h * s->in_w,
-              .n_w = s->out_c * s->in_c * 9,
+              .n_w = s->out_c * own_channels(s) * 9,
               .n_y = s->n * s->out_c * s->out_h * s->out_w};
 
     d.x = memory(d.n_x, true);
@@ -103,6 +114,15 @@ static int64_t at(int lanes, int64_t channels, int64_t pixels, int64_t n, int64_
     return ((n * (channels / lanes) + c / lanes) * pixels + pixel) * lanes + c % lanes;
 }
 
+/* Channels of x, or its gradient, that have no weights. */
+static void fill_up(const tutti__conv_shape *s, int lanes, float *x)
+{
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t c = own_channels(s); c < s->in_c; c++)
+            for (int64_t i = 0; i < s->in_h * s->in_w; i++)
+                x[at(lanes, s->in_c, s->in_h * s->in_w, n, c, i)] = 0;
+}
+
 /* One pixel and channel of y, and its contribution to the gradients. */
 static void convolve_pixel(const tutti__conv_shape *s, data *d, int lanes, int64_t n, int64_t m,
                            int64_t pixel)
@@ -112,9 +132,9 @@ static void convolve_pixel(const tutti__conv_shape *s, data *d, int lanes, int64
     const int64_t w = pixel % s->out_w * s->stride - s->padding;
     double sum = (double)d->bias[m];
 
-    for (int64_t c = 0; c < s->in_c; c++)
+    for (int64_t c = 0; c < own_channels(s); c++)
         for (int k = 0; k < 9; k++) {
-            const int64_t i = h + k / 3, j = w + k % 3, i_w = (m * s->in_c + c) * 9 + k;
+            const int64_t i = h + k / 3, j = w + k % 3, i_w = (m * own_channels(s) + c) * 9 + k;
             int64_t i_x;
 
             if (i < 0 || i >= s->in_h || j < 0 || j >= s->in_w)
@@ -181,6 +201,7 @@ static void check_shape(const tutti__isa *isa, tutti_ctx *cx[2], const tutti__co
     three.dx = memory(one.n_x, false);
     three.dw = memory(one.n_w, false);
     three.dw_twice = memory(one.n_w, false);
+    fill_up(s, isa->lanes, one.x); /* in the memory of three, too */
     for (int64_t n = 0; n < s->n; n++)
         for (int64_t m = 0; m < s->out_c; m++)
             for (int64_t pixel = 0; pixel < s->out_h * s->out_w; pixel++)
@@ -279,6 +300,12 @@ static void check_isa(const tutti__isa *isa)
         check_shape(isa, cx, &shapes[i]);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_norm(isa, cx[i % 2], &shapes[i], i % 3 != 0);
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++) {
+        tutti__conv_shape s = filled[i];
+
+        s.in_c = (s.own_in_c + isa->lanes - 1) / isa->lanes * isa->lanes;
+        check_shape(isa, cx, &s);
+    }
     for (int i = 0; i < 2; i++)
         tutti_ctx_free(cx[i]);
 }

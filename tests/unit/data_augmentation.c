@@ -76,7 +76,7 @@ static void augmentation_is_a_crop_of_the_padded_image_and_a_flip(void **state)
     int moved[9][9] = {{0}}, flips = 0;
 
     (void)state;
-    assert_int_equal(tutti__transform_init(&t, &dataset->info, 0, true, 3), TUTTI_OK);
+    assert_int_equal(tutti__transform_init(&t, &dataset->info, 0, true, 3, NULL), TUTTI_OK);
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
         for (size_t sample = 0; sample < COUNT; sample++) {
             uint8_t image[PIXELS];
@@ -107,9 +107,9 @@ static void grey_digits_are_moved_by_one_and_not_mirrored(void **state)
 
     (void)state;
     assert_int_equal(tutti_dataset_open(&dataset, "digits:train"), TUTTI_OK);
-    assert_int_equal(tutti__transform_init(&t, &dataset->info, 3, true, 3), TUTTI_OK);
+    assert_int_equal(tutti__transform_init(&t, &dataset->info, 3, true, 3, NULL), TUTTI_OK);
     assert_int_equal(t.padding, 1);
-    assert_false(t.flip);
+    assert_int_equal(t.flip, TUTTI_FLIP_OFF);
     tutti_dataset_free(dataset);
 }
 

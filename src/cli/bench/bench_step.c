@@ -132,7 +132,7 @@ static tutti_status shard_gradients(work *w)
         TUTTI_TRY(tutti_ddp_finish_step(w->session.ddp, &again));
     }
     w->at.batch = next_index;
-    return tutti__session_scale(&w->session, rest);
+    return tutti__session_complete(&w->session, rest);
 }
 
 static tutti_status step(work *w, double ms[N_PARTS])

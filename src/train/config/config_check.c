@@ -195,11 +195,31 @@ static tutti_status check_layout(const tutti__train_config *c, const tutti__part
     return TUTTI_OK;
 }
 
+/* Keys of crops and flips, which are made with augment. */
+static tutti_status check_crops(const tutti__train_config *c)
+{
+    const char *name = strcmp(c->flip, "auto") != 0               ? "flip"
+                       : c->crop_padding >= 0                     ? "crop_padding"
+                       : strcmp(c->padding_mode, "constant") != 0 ? "padding_mode"
+                                                                  : NULL;
+
+    if (name && !c->augment)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: crops and flips are made with augment, which is off; add "
+                           "--augment, or leave %s out",
+                           name, name);
+    if (c->crop_padding == 0 && strcmp(c->padding_mode, "constant") != 0)
+        return tutti__fail(TUTTI_ERR_ARG, "padding_mode: crop_padding=0 pads nothing; leave "
+                                          "padding_mode out, or give another crop_padding");
+    return TUTTI_OK;
+}
+
 static tutti_status check_augmentation(const tutti__train_config *c, const tutti__parts *parts)
 {
     const char *name = c->mixup > 0 ? "mixup" : "cutmix";
     double strength[4];
 
+    TUTTI_TRY(check_crops(c));
     if (!tutti__config_color_jitter(c, strength))
         return tutti__fail(
             TUTTI_ERR_ARG,
@@ -306,5 +326,10 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: selects tensors of init, which is not given; add --init FILE",
                            c->init_only[0] ? "init_only" : "init_partial");
+    if (c->whiten > 0 && (c->init[0] || c->zero == 3))
+        return tutti__fail(TUTTI_ERR_ARG, "whiten: %s; leave whiten out%s",
+                           c->init[0] ? "init has the weights of the first layer, too"
+                                      : "with zero=3 no rank has all of the first layer's weights",
+                           c->init[0] ? "" : ", or use zero=2");
     return TUTTI_OK;
 }

@@ -166,11 +166,14 @@ static void print_tables(const tutti__inference_result *r)
     const tutti__tally *t = r->tally;
     const int64_t n = tutti__tally_samples(t);
     const char *rate_noun = r->task->kind->is_language_modeling ? "tokens" : r->noun;
+    static const char *const views[] = {"", "2 views of each (tta 1), ",
+                                        "6 views of each (tta 2), "};
 
     tutti__print_line(stdout, "%s", r->weights);
-    tutti__print_line(stdout, "%s on %s:%s, %lld %.*s, %d rank%s, %.0f %s/s", r->config->model,
+    tutti__print_line(stdout, "%s on %s:%s, %lld %.*s, %s%d rank%s, %.0f %s/s", r->config->model,
                       r->data.name, r->data.split, (long long)n, (int)strlen(r->noun) - (n == 1),
-                      r->noun, r->size, tutti__s((uint64_t)r->size), rate_of(r), rate_noun);
+                      r->noun, views[r->config->tta], r->size, tutti__s((uint64_t)r->size),
+                      rate_of(r), rate_noun);
     print_scores(r);
     if (r->task->kind->is_language_modeling) /* a row for each token would be a page, or a book */
         return;
@@ -250,14 +253,15 @@ static char *make_json(const tutti__inference_result *r)
     const int64_t n = tutti__tally_samples(t), correct = tutti__tally_correct(t);
     const bool counts = r->task->classes > 0;
     char weights[2048], *text;
-    json_t *root = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "weights",
-        tutti__printable(r->weights, weights, sizeof weights), "model", r->config->model, "data",
-        r->data.name, "split", r->data.split, "task", r->task->kind->name, "world_size", r->size,
-        "images", (json_int_t)n, "correct", counts ? json_integer(correct) : json_null(),
-        "accuracy", counts ? real(share(correct, tutti__tally_counted(t))) : json_null(),
-        "top5_accuracy", json_null(), "loss", real(tutti__tally_loss(t)), "seconds", r->seconds,
-        "images_per_s", (double)n / r->seconds, "classes", classes_json(r));
+    json_t *root =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:o, s:o, s:o, s:o, s:f, s:f, s:o}",
+                  "weights", tutti__printable(r->weights, weights, sizeof weights), "model",
+                  r->config->model, "data", r->data.name, "split", r->data.split, "task",
+                  r->task->kind->name, "world_size", r->size, "tta", (int)r->config->tta, "images",
+                  (json_int_t)n, "correct", counts ? json_integer(correct) : json_null(),
+                  "accuracy", counts ? real(share(correct, tutti__tally_counted(t))) : json_null(),
+                  "top5_accuracy", json_null(), "loss", real(tutti__tally_loss(t)), "seconds",
+                  r->seconds, "images_per_s", (double)n / r->seconds, "classes", classes_json(r));
     int failed = add_scores(root, r);
 
     if (r->task->kind->is_language_modeling)

@@ -205,6 +205,7 @@ static const struct checkpoint_key {
                        {"tie_embeddings", "--tie-embeddings", MODEL_SIZE},
                        {"task", "--task", TASK},
                        {"loss", "--loss", TASK},
+                       {"tta", "--tta", TASK},
                        {"data", "--data", DATA},
                        {"data_dir", "--data-dir", DATA_PLACE},
                        {"tokenizer", "--tokenizer", DATA_PLACE},

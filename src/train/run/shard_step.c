@@ -174,7 +174,7 @@ static tutti_status commit(tutti__train_run *run, double rest, uint64_t begin_ns
     TUTTI_TRY(check_losses(run));
     run->worker->undo = run->position;
     add_counters(run);
-    status = tutti__session_scale(&run->session, rest);
+    status = tutti__session_complete(&run->session, rest);
     if (status == TUTTI_OK)
         status = tutti__run_update(run);
     if (status != TUTTI_OK) {

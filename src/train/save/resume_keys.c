@@ -17,10 +17,18 @@ static bool is_layout(int key)
            key == TUTTI__KEY_OF_shards; /* allowed, as another number of ranks is */
 }
 
+/* Keys of evaluations. */
+static bool evaluates(int key)
+{
+    return key == TUTTI__KEY_OF_eval_every || key == TUTTI__KEY_OF_eval_steps ||
+           key == TUTTI__KEY_OF_eval_samples || key == TUTTI__KEY_OF_tta ||
+           key == TUTTI__KEY_OF_sample_tokens;
+}
+
 /* Keys about paths, output, and distribution of work: the result is the same, at most to rounding. */
 static bool is_free(int key, const tutti__train_config *config, const json_t *keys)
 {
-    if (is_layout(key))
+    if (is_layout(key) || evaluates(key))
         return true;
     switch (key) {
     case TUTTI__KEY_OF_model_file:
@@ -52,10 +60,6 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_guard:
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_progress:
-    case TUTTI__KEY_OF_eval_every:
-    case TUTTI__KEY_OF_eval_steps:
-    case TUTTI__KEY_OF_eval_samples:
-    case TUTTI__KEY_OF_sample_tokens:
     case TUTTI__KEY_OF_tensorboard:
     case TUTTI__KEY_OF_histograms:
     case TUTTI__KEY_OF_wandb:

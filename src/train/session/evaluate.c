@@ -5,6 +5,7 @@
 #include "train/session/evaluate.h"
 
 #include "data/dataset.h"
+#include "train/session/views.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@ typedef struct room {
 
 typedef struct rooms {
     room outputs, samples;
+    room view, view_outputs; /* of one of several views */
+    tutti_shape shape;       /* of outputs; n 0: this rank has none */
 } rooms;
 
 static tutti_status make_room(room *r, size_t bytes)
@@ -71,17 +74,17 @@ static tutti_status count(const tutti__session *s, const tutti__evaluation *e,
     return tutti__tally_add(e->tally, outputs, batch->y, batch->n, !own_loss);
 }
 
-/* Not filled up with the program's own loss, a mean over the batch, which would include the filling. */
-static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const tutti_batch *batch,
-                            size_t wanted, rooms *memory)
+/* A forward pass of images, whose outputs become, or are added to, the batch's. */
+static tutti_status compute_view(tutti__session *s, const tutti__evaluation *e,
+                                 const tutti_batch *batch, tutti_array x, float weight,
+                                 rooms *memory)
 {
-    const bool own_loss = s->parts->own.loss;
-    tutti_array x = batch->x;
+    const bool first = memory->shape.n == 0;
+    room *to = first ? &memory->outputs : &memory->view_outputs;
     tutti_tensor *y, *loss;
+    float *sum, *one;
     size_t n;
 
-    if (!own_loss)
-        TUTTI_TRY(fill_up(batch, wanted, &memory->samples, &x));
     if (s->pipeline)
         TUTTI_TRY(tutti_pipeline_forward(s->pipeline, x, &y));
     else
@@ -89,15 +92,49 @@ static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const
     if (!y) /* this rank has not the last stage */
         return TUTTI_OK;
     TUTTI_TRY(tutti_tensor_status(y));
-    if (own_loss) {
+    if (s->parts->own.loss) {
         TUTTI_TRY(tutti__session_loss(s, y, batch->y, &loss));
         TUTTI_TRY(tutti_tensor_status(loss));
         tutti__tally_add_loss(e->tally, (double)tutti_item(loss), batch->n);
     }
-    n = (size_t)tutti_shape_count(tutti_tensor_shape(y));
-    TUTTI_TRY(make_room(&memory->outputs, n * sizeof(float)));
-    TUTTI_TRY(tutti_tensor_read(y, memory->outputs.p));
-    return count(s, e, batch, (tutti_array){memory->outputs.p, tutti_tensor_shape(y), TUTTI_F32});
+    memory->shape = tutti_tensor_shape(y);
+    n = (size_t)tutti_shape_count(memory->shape);
+    TUTTI_TRY(make_room(to, n * sizeof(float)));
+    TUTTI_TRY(tutti_tensor_read(y, to->p));
+    sum = memory->outputs.p;
+    one = to->p;
+    for (size_t i = 0; weight != 1 && i < n; i++)
+        sum[i] = first ? weight * one[i] : sum[i] + weight * one[i];
+    return TUTTI_OK;
+}
+
+/* Not filled up with the program's own loss, a mean over the batch, which would include the filling. */
+static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const tutti_batch *batch,
+                            size_t wanted, rooms *memory)
+{
+    tutti_array x = batch->x;
+    size_t n_views;
+    const tutti__view *views = tutti__views_of(s->config->tta, &n_views);
+    tutti_status status = TUTTI_OK;
+
+    if (!s->parts->own.loss)
+        TUTTI_TRY(fill_up(batch, wanted, &memory->samples, &x));
+    memory->shape.n = 0;
+    for (size_t k = 0; k < n_views && status == TUTTI_OK; k++) {
+        tutti_array view = x;
+
+        if (k > 0) {
+            TUTTI_TRY(make_room(&memory->view, (size_t)tutti_shape_count(x.shape) * sizeof(float)));
+            tutti__view_make(&views[k], x, memory->view.p);
+            view.p = memory->view.p;
+        }
+        tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
+        status = compute_view(s, e, batch, view, views[k].weight, memory);
+        tutti_step_end(s->cx);
+    }
+    if (status != TUTTI_OK || memory->shape.n == 0)
+        return status;
+    return count(s, e, batch, (tutti_array){memory->outputs.p, memory->shape, TUTTI_F32});
 }
 
 size_t tutti__evaluate_at_once(const tutti__session *s)
@@ -135,9 +172,7 @@ static tutti_status compute_parts(tutti__session *s, const tutti__evaluation *e,
     for (size_t at = 0; at < batch->n && status == TUTTI_OK; at += n) {
         const tutti_batch part = part_of(batch, at, n);
 
-        tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
         status = compute(s, e, &part, n, memory);
-        tutti_step_end(s->cx);
     }
     return status;
 }
@@ -176,15 +211,18 @@ static tutti_status keep_up(tutti__session *s, size_t round, size_t n, room *sam
     const size_t batch = (size_t)s->config->batch_size;
     const size_t share = (tutti_dataset_describe(s->data.test).count + size - 1) / size;
     const size_t most = share - round * batch < batch ? share - round * batch : batch;
-    const size_t at_once = tutti__evaluate_at_once(s), passes = (most + at_once - 1) / at_once;
+    const size_t at_once = tutti__evaluate_at_once(s);
     tutti_array x = tutti__dataset_array(
         s->data.test, 0, (int64_t)at_once,
         tutti__dataset_has_images(s->data.test) ? s->parts->model->channels : 0);
     const size_t bytes = (size_t)tutti_shape_count(x.shape) * tutti_dtype_size(x.dtype);
+    const size_t passes = (most + at_once - 1) / at_once - (n + at_once - 1) / at_once;
     tutti_status status = TUTTI_OK;
     tutti_tensor *y;
+    size_t n_views;
 
-    for (size_t k = (n + at_once - 1) / at_once; k < passes && status == TUTTI_OK; k++) {
+    tutti__views_of(s->config->tta, &n_views);
+    for (size_t k = 0; k < passes * n_views && status == TUTTI_OK; k++) {
         TUTTI_TRY(make_room(samples, bytes));
         memset(samples->p, 0, bytes);
         x.p = samples->p;
@@ -236,6 +274,8 @@ static tutti_status evaluate_share(tutti__session *s, const tutti__evaluation *e
     }
     free(memory.outputs.p);
     free(memory.samples.p);
+    free(memory.view.p);
+    free(memory.view_outputs.p);
     return status;
 }
 

@@ -14,6 +14,7 @@
 #include "train/config/agreement.h"
 #include "train/config/config_language.h"
 #include "train/session/amp.h"
+#include "train/session/views.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -175,8 +176,12 @@ tutti_status tutti__session_same_data(const tutti__session *s)
 static tutti_augment_opts augment_opts(const tutti__session *s)
 {
     const tutti__train_config *c = s->config;
+    const char *const flips[] = {"auto", "off", "random", "alternate"};
     double strength[4];
+    int flip = 0;
 
+    while (strcmp(c->flip, flips[flip]) != 0)
+        flip++;
     tutti__config_color_jitter(c, strength); /* valid: checked with the other keys */
     return (tutti_augment_opts){.own = s->parts->own.augment,
                                 .self = s->parts->own.self,
@@ -187,7 +192,14 @@ static tutti_augment_opts augment_opts(const tutti__session *s)
                                 .hue = (float)strength[3],
                                 .random_erasing = (float)c->random_erasing,
                                 .mixup = (float)c->mixup,
-                                .cutmix = (float)c->cutmix};
+                                .cutmix = (float)c->cutmix,
+                                .flip = (tutti_flip_mode)flip,
+                                .crop_padding = c->crop_padding < 0    ? 0
+                                                : c->crop_padding == 0 ? -1
+                                                                       : (int)c->crop_padding,
+                                .padding_mode = strcmp(c->padding_mode, "reflect") == 0
+                                                    ? TUTTI_PAD_REFLECT
+                                                    : TUTTI_PAD_CONSTANT};
 }
 
 tutti_status tutti__session_open_data(tutti__session *s)
@@ -337,6 +349,7 @@ tutti_status tutti__session_open_model(tutti__session *s)
 
     TUTTI_TRY(check_input(s, data));
     TUTTI_TRY(tutti__task_find(&s->task, c, s->parts, data));
+    TUTTI_TRY(tutti__views_check(s, data));
     model_opts.channels = channels;
     model_opts.height = info.height;
     model_opts.width = info.width;

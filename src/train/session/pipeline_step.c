@@ -94,7 +94,7 @@ static tutti_tensor *loss(void *self, int m, tutti_tensor *output)
     if (status != TUTTI_OK)
         return tutti__poisoned(c->s->cx, status);
     tutti__digests_loss(c->s, c->loss);
-    return c->s->scaler ? tutti_scaler_scale(c->s->scaler, c->loss) : c->loss;
+    return tutti__session_objective(c->s, c->loss, c->y[m]);
 }
 
 /* Right after it was made. */
@@ -134,13 +134,12 @@ static tutti_status pipeline_gradients(tutti__session *s, tutti_batch *batch, ui
 /* Here, since a step on one rank knows nothing of pipelines. */
 tutti_status tutti__session_gradients(tutti__session *s, tutti_batch *batch, uint64_t begin_ns)
 {
-    double rest;
+    double rest = 1;
 
     s->step.data_seconds = 0;
-    if (s->pipeline)
-        return pipeline_gradients(s, batch, begin_ns);
-    TUTTI_TRY(tutti__session_accumulate(s, batch, begin_ns, &rest));
-    return tutti__session_scale(s, rest);
+    TUTTI_TRY(s->pipeline ? pipeline_gradients(s, batch, begin_ns)
+                          : tutti__session_accumulate(s, batch, begin_ns, &rest));
+    return tutti__session_complete(s, rest);
 }
 
 tutti_status tutti__session_share_sums(const tutti__session *s, double *sums, size_t n)

@@ -181,18 +181,22 @@ tutti_status tutti__session_forward(const tutti__session *s, tutti_array x,
                                     tutti_tensor **output_p);
 tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, tutti_array y,
                                  tutti_tensor **loss_p);
-/* Forward and backward of up to grad_accumulation batches, the first of which was taken at begin_ns: the gradient becomes the
- * mean over their samples, of all ranks. By a pipeline or not (pipeline_step.c). */
+/* What backward begins with, from the mean loss of a batch: by loss_reduction that, or the sum of its losses divided by its samples, and
+ * times the scaler's scale. */
+tutti_tensor *tutti__session_objective(const tutti__session *s, tutti_tensor *loss, tutti_array y);
+/* Forward and backward of up to grad_accumulation batches, the first of which was taken at begin_ns: the gradient becomes that of the
+ * mean over their samples, of all ranks, or of the sum. By a pipeline or not (pipeline_step.c). */
 tutti_status tutti__session_gradients(tutti__session *s, tutti_batch *batch, uint64_t begin_ns);
 /* Adds the loss of a batch of n samples, which was asked for, to the step's. NaN and infinity are found on the rank that computes
  * them. */
 tutti_status tutti__session_take_loss(tutti__session *s, size_t n);
 /* Of a pipeline: n sums that only ranks with the last stage have, and others have 0 of, on all ranks of the pipeline. */
 tutti_status tutti__session_share_sums(const tutti__session *s, double *sums, size_t n);
-/* Its two halves: the accumulated gradient, which times *rest_p is the mean. */
+/* Its two halves: the accumulated gradient, which times *rest_p is the mean; and what is asked for, from the gradient and that factor.
+ * s->step.n_samples is set. */
 tutti_status tutti__session_accumulate(tutti__session *s, tutti_batch *batch, uint64_t begin_ns,
                                        double *rest_p);
-tutti_status tutti__session_scale(tutti__session *s, double factor);
+tutti_status tutti__session_complete(tutti__session *s, double rest);
 /* The update. *skipped_steps counts those that the scaler skips. *norm_p: the gradient's norm, if requested or needed. */
 tutti_status tutti__session_update(tutti__session *s, float lr, bool wants_norm,
                                    uint64_t *skipped_steps, double *norm_p);

@@ -171,6 +171,22 @@ tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *outp
     return task->loss->mean(output, target, terms);
 }
 
+double tutti__task_divisor(const tutti__train_task *task, tutti_array y, const float *weight)
+{
+    enum { IGNORED = -100 };
+    const int64_t n = y.shape.d[0], *label = y.p;
+    double sum = 0;
+
+    if (!task->loss) /* the program's: a mean over samples */
+        return (double)n;
+    if (task->numbers > 0 || y.dtype != TUTTI_I64)
+        return (double)n * (double)(task->numbers > 0 ? task->numbers : task->positions);
+    for (int64_t i = 0; i < n * (int64_t)task->positions; i++)
+        if (label[i] != IGNORED && label[i] >= 0 && label[i] < (int64_t)task->classes)
+            sum += weight ? (double)weight[label[i]] : 1;
+    return sum;
+}
+
 const char *tutti__task_noun(const tutti__train_task *task, const char *noun)
 {
     return task->kind->is_language_modeling ? "tokens" : task->positions > 1 ? "pixels" : noun;

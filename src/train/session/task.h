@@ -79,6 +79,8 @@ void tutti__task_predict(const tutti__train_task *task, const float *output, int
 /* The mean loss of a batch. */
 tutti_tensor *tutti__task_loss(const tutti__train_task *task, tutti_tensor *output,
                                tutti_tensor *target, const tutti__loss_terms *terms);
+/* What the sum of a batch's losses was divided by in that mean. weight: of classes; NULL: 1. */
+double tutti__task_divisor(const tutti__train_task *task, tutti_array y, const float *weight);
 /* What its positions are, for people: "pixels", "tokens"; of one for each sample the data's noun. */
 const char *tutti__task_noun(const tutti__train_task *task, const char *noun);
 /* The largest of n logits that are `stride` apart; TUTTI__NO_CLASS if one is NaN. */

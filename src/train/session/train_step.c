@@ -20,6 +20,7 @@
 #include "train/session/session.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Records a span of this step on the main thread, from begin_ns until now. */
 static void mark(tutti__session *s, const char *name, uint64_t begin_ns)
@@ -98,6 +99,24 @@ tutti_status tutti__session_loss(const tutti__session *s, tutti_tensor *output, 
                                                 "expected a scalar tensor");
 }
 
+static bool sums_losses(const tutti__session *s)
+{
+    return strcmp(s->config->loss_reduction, "sum") == 0;
+}
+
+/* Divided by the samples, a sum is averaged over batches and ranks as a mean is, has its size where ranges are limited (fp16, exact sums
+ * of shards), and is multiplied when all is added up. */
+tutti_tensor *tutti__session_objective(const tutti__session *s, tutti_tensor *loss, tutti_array y)
+{
+    const double each = sums_losses(s) ? tutti__task_divisor(&s->task, y, s->loss_weights.value) /
+                                             (double)y.shape.d[0]
+                                       : 1;
+
+    if (each != 1)
+        loss = tutti_scale(loss, (float)each);
+    return s->scaler ? tutti_scaler_scale(s->scaler, loss) : loss;
+}
+
 /* After the first forward pass, in which a model's mistakes show, on all ranks alike: one message, and no rank waits in a
  * collective of backward. Not where the ranks' forward passes wait for each other, or ranks take different numbers of shards. */
 static tutti_status agree_on_forward(tutti__session *s, tutti_status status)
@@ -139,8 +158,8 @@ static tutti_status train_batch(tutti__session *s, const tutti_batch *batch, boo
     status = agree_on_forward(s, status);
     tutti__range_begin(stream, "backward");
     if (status == TUTTI_OK)
-        status = tutti_backward(s->scaler ? tutti_scaler_scale(s->scaler, loss)
-                                          : loss); /* records its own span */
+        status =
+            tutti_backward(tutti__session_objective(s, loss, batch->y)); /* records its own span */
     tutti__range_end(stream);
     if (status == TUTTI_OK && !on_host) /* later, so that the device was not kept waiting */
         status = tutti__session_take_loss(s, batch->n);
@@ -148,9 +167,16 @@ static tutti_status train_batch(tutti__session *s, const tutti_batch *batch, boo
     return status;
 }
 
-tutti_status tutti__session_scale(tutti__session *s, double factor)
+static tutti_status scale(tutti__session *s, double factor)
 {
     return factor == 1 ? TUTTI_OK : tutti__scale_gradients(s->module, (float)factor);
+}
+
+tutti_status tutti__session_complete(tutti__session *s, double rest)
+{
+    const double samples = (double)s->step.n_samples * tutti__session_shares(s);
+
+    return scale(s, sums_losses(s) ? rest * samples : rest);
 }
 
 tutti_status tutti__session_update(tutti__session *s, float lr, bool wants_norm,
@@ -199,7 +225,7 @@ tutti_status tutti__session_accumulate(tutti__session *s, tutti_batch *batch, ui
         else if (!tutti__session_next_batch(s, batch->index + 1, batch))
             return tutti_loader_status(s->data.train_loader);
         else
-            TUTTI_TRY(tutti__session_scale(s, (double)n / (double)batch->n));
+            TUTTI_TRY(scale(s, (double)n / (double)batch->n));
     }
     s->step.n_samples = total;
     return TUTTI_OK;

@@ -20,6 +20,8 @@
 typedef struct tutti__conv_shape {
     int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
     int64_t kernel, stride, padding;
+    /* the weights' in_c, if x has further channels that are zeros, up to whole vectors; 0: in_c */
+    int64_t own_in_c;
 } tutti__conv_shape;
 
 /* c [rows,columns] = or += a [rows,inner] b [inner,columns]; no size is 0.
@@ -74,7 +76,7 @@ typedef struct tutti__isa {
 
     /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of
      * lanes. `work`: winograd_work bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. If
-     * norm is not NULL, the convolution's source is not x but, bit for bit, what runs->normalise computes from it. */
+     * norm is not NULL, the convolution's source is not x but, bit for bit, what runs->normalise computes from it; not with own_in_c. */
     size_t (*winograd_work)(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction);
     void (*winograd_forward)(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,

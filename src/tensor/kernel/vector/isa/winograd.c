@@ -8,13 +8,14 @@
  *     forward, data     m[point][tile][M] = v[point][tile][C] * u[point][C][M]        v = B'xB, u = GwG', y = A'mA
  *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
  *
- * Tiles are processed in parts whose v and m stay in the cache; if there are fewer tiles than weights, then all tiles together, and
+ * Tiles are processed in parts whose v and m stay in the cache, unless weights that do not are then moved too often; if there are fewer tiles than weights, then all tiles together, and
  * panels of 2 W channels of M in parts instead, so that u (or the weight gradient's m) stays in the cache, not v. Sums are the same.
  * A vector is W channels of a pixel. */
 #include "tensor/kernel/vector/isa/tile.h"
 #include "tensor/kernel/vector/isa/transforms.h"
 
 #include <math.h>
+#include <string.h>
 
 #define OWN          36 /* points with weights of their own: 6 per dimension */
 #define CHANNEL_ROWS (TILE_ROWS == 8 ? 8 : 4) /* of a tile of weight gradients: divides W */
@@ -22,6 +23,7 @@
 /* The convolution from this file's view: `in` is x or dy, `out` is y or dx. */
 typedef struct winograd {
     int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
+    int64_t w_c;          /* channels of x that have weights; the others are zeros */
     bool turned, strided; /* turned: from y to x; strided: of stride 2 */
     int points;           /* per dimension: 6 or 9 */
     int tile, step;       /* pixels of `out` per tile, and of `in` from tile to tile */
@@ -323,17 +325,30 @@ INLINE void transform_kernel(float *to, int64_t stride, const vec *kernel, trans
     }
 }
 
+/* The square of W channels of y from m on, and of x from c on. */
+static void load_weights(const winograd *t, vec *square, int64_t m, int64_t c)
+{
+    const float *from = t->w + (m * t->w_c + c) * 9;
+    float part[W][9 * W] = {{0}};
+
+    if (c + W <= t->w_c) {
+        load_square(square, from, t->w_c * 9);
+        return;
+    }
+    for (int i = 0; i < W; i++)
+        memcpy(part[i], from + i * t->w_c * 9, (size_t)(t->w_c - c) * 9 * sizeof(float));
+    load_square(square, part[0], 9 * W);
+}
+
 /* Those of a block of W channels of out; u: of the panel in which it is (product_tiles). */
 static void transform_block(const winograd *t, int64_t block, float *u)
 {
     const int64_t panel = block / 2 * 2 * W, width = t->out_c - panel >= 2 * W ? 2 * W : W;
-    const int64_t row = (t->turned ? t->out_c : t->in_c) * 9;
 
     for (int64_t c = 0; c < t->in_c; c += W) {
         vec square[9 * W], kernel[9];
 
-        load_square(square, t->w + (t->turned ? c * row + block * W * 9 : block * W * row + c * 9),
-                    row);
+        load_weights(t, square, t->turned ? c : block * W, t->turned ? block * W : c);
         if (t->turned)
             turn_square(square);
         for (int i = 0; i < W; i++) {
@@ -417,6 +432,20 @@ static int64_t part_of(const winograd *t)
     return part < least ? least : part;
 }
 
+/* Bytes of u, or of the weight gradient's m, that do not stay in a cache beside a part's v and m. */
+#define LARGE_WEIGHTS ((int64_t)4 << 20)
+
+/* Tiles of a part where the weights are large, and read again for each part, or added to: so many that v and m, which then leave the cache,
+ * too, are about as much to move, twice as much for sums, which are both read and written. Measured on 256 channels of 7 x 7. */
+static int64_t large_part_of(const winograd *t, bool gradient)
+{
+    const int64_t product = t->in_c * t->out_c, sum = t->in_c + t->out_c;
+    const int64_t tiles = (gradient ? 4 : 1) * product / sum / t->part * t->part;
+
+    return OWN * product * (int64_t)sizeof(float) <= LARGE_WEIGHTS || tiles < t->part ? t->part
+                                                                                      : tiles;
+}
+
 /* Whether to compute by panels: v is at most half of u. */
 static bool pays_by_panels(const winograd *t)
 {
@@ -429,8 +458,7 @@ static void choose_strides(winograd *t, bool gradient)
     const int64_t own_c = t->by_panels ? 2 * W : t->out_c; /* of out, of a job */
 
     t->sums = t->part;
-    if (t->by_panels)
-        t->part = t->tiles;
+    t->part = t->by_panels ? t->tiles : large_part_of(t, gradient);
     t->v_stride = t->part * t->in_c + W;
     t->m_stride = t->part * (gradient ? t->out_c : own_c) + W;
     t->u_stride = t->in_c * own_c + W;
@@ -452,6 +480,7 @@ static winograd winograd_of(const tutti__conv_shape *s, tutti__direction directi
                   .in_w = turned ? s->out_w : s->in_w,
                   .out_h = turned ? s->in_h : s->out_h,
                   .out_w = turned ? s->in_w : s->out_w,
+                  .w_c = s->own_in_c ? s->own_in_c : s->in_c,
                   .turned = turned,
                   .strided = strided,
                   .points = strided ? 9 : 6,
@@ -583,7 +612,9 @@ static void product_point(void *arg, int64_t own, int member)
     const gradient *g = arg;
 
     (void)member;
-    product_own(g, (int)own, g->first, g->last, g->m, all_channels(&g->t));
+    for (int64_t first = g->first; first < g->last; first += g->t.sums)
+        product_own(g, (int)own, first, first + g->t.sums < g->last ? first + g->t.sums : g->last,
+                    g->m, all_channels(&g->t));
 }
 
 INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride, transform *f)
@@ -604,6 +635,23 @@ INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride
     }
 }
 
+/* The gradient of load_weights' square. */
+static void store_gradient(const gradient *g, const vec *square, int64_t m, int64_t c)
+{
+    const int64_t row = g->t.w_c * 9, left = row - c * 9;
+    float *to = g->dw + m * row + c * 9;
+    float part[W][9 * W];
+
+    if (left >= 9 * W) {
+        store_square(to, row, square, g->accumulate);
+        return;
+    }
+    store_square(part[0], 9 * W, square, false);
+    for (int i = 0; i < W; i++)
+        for (int64_t k = 0; k < left; k++)
+            to[i * row + k] = g->accumulate ? to[i * row + k] + part[i][k] : part[i][k];
+}
+
 /* Of a block of W outputs. */
 static void transform_back_block(const gradient *g, int64_t block, const float *m, channels of)
 {
@@ -620,7 +668,7 @@ static void transform_back_block(const gradient *g, int64_t block, const float *
             else
                 transform_kernel_back(square + i * 9, from, t->u_stride, weights_gradient_1);
         }
-        store_square(g->dw + block * W * t->in_c * 9 + c * 9, t->in_c * 9, square, g->accumulate);
+        store_gradient(g, square, block * W, c);
     }
 }
 
