@@ -238,6 +238,29 @@ class MuonAndAdamW:
             optimizer.step()
 
 
+class MuonAndSgd:
+    """The two optimizers of airbench94_muon, from their formulas: Muon with scaled weights for the first parameter, SGD for the second.
+    Tall matrices, which it does not have, get PyTorch's factor."""
+
+    def __init__(self, params, lr, momentum, others):
+        self.p, self.lr, self.momentum, self.buffer = params[0], lr, momentum, 0
+        self.sgd = torch.optim.SGD(params[1:], nesterov=True, **others)
+
+    @torch.no_grad()
+    def step(self):
+        g = self.p.grad.double()
+        self.buffer = self.momentum * self.buffer + g
+        x = g + self.momentum * self.buffer
+        x = x.T if x.shape[0] > x.shape[1] else x
+        x = x / (x.norm() + 1e-7)
+        for _ in range(3):
+            a = x @ x.T
+            x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
+        self.p.mul_(len(self.p) ** 0.5 / self.p.norm())
+        self.p.sub_(self.lr * max(1, self.p.shape[0] / self.p.shape[1]) ** 0.5 * (x if x.shape == self.p.shape else x.T).float())
+        self.sgd.step()
+
+
 OPTIMIZERS = {
     "rmsprop": lambda p: torch.optim.RMSprop(p),
     "rmsprop_momentum": lambda p: torch.optim.RMSprop(p, lr=0.02, alpha=0.9, eps=1e-6, momentum=0.8, weight_decay=0.1),
@@ -256,6 +279,8 @@ OPTIMIZERS = {
     "muon_match": lambda p: MuonAndAdamW(p, lr=0.01, weight_decay=0.2, momentum=0.8, nesterov=False, ns_steps=3,
                                          ns_coefficients=(3.4, -4.7, 2.0), adjust_lr_fn="match_rms_adamw"),
     "muon_spectral_tall": lambda p: MuonAndAdamW(p, lr=0.01, weight_decay=0.2, adjust_lr_fn="spectral_unclamped"),
+    "muon_sgd": lambda p: MuonAndSgd(p, 0.24, 0.6, {"lr": 0.053, "momentum": 0.85, "weight_decay": 0.1}),
+    "muon_sgd_tall": lambda p: MuonAndSgd(p, 0.24, 0.6, {"lr": 0.053, "momentum": 0.85, "weight_decay": 0.1}),
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "sgd_decay": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
     "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=5e-4),

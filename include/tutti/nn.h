@@ -68,7 +68,10 @@ typedef enum tutti_init {
     TUTTI_INIT_ZEROS,
     TUTTI_INIT_ONES,
     TUTTI_INIT_UNIFORM, /* in (-bound, bound) */
-    TUTTI_INIT_NORMAL   /* of mean 0 and standard deviation `bound` */
+    TUTTI_INIT_NORMAL,  /* of mean 0 and standard deviation `bound` */
+    /* UNIFORM, of a weight [out,in,kh,kw], but the first filters, as many as there are, pass on one input channel each
+     * (torch.nn.init.dirac_) */
+    TUTTI_INIT_DIRAC
 } tutti_init;
 
 /* A new parameter or buffer, owned by the module. NULL if it cannot be made: the module's first error says why. Make a
@@ -238,6 +241,7 @@ typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
     bool no_bias;
+    bool dirac; /* weights of TUTTI_INIT_DIRAC, with the bound b; not with groups */
     float
         normal_std; /* weights of N(0, normal_std) and a bias of zeros instead of U(-b, b); 0: U */
     int groups, dilation;              /* 0 means 1 */
@@ -430,7 +434,8 @@ typedef struct tutti_model_kind {
  * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v2",
  * "vit_b_16" (torchvision's, with its state dict), "vit" (the same of other sizes: by default 12 layers of 192 features and 3 heads, and
  * patches of at most 16 x 16), "lstm" (the rows of an image as steps; 1 layer of 128 features), "unet" (the U-Net of milesial/Pytorch-UNet, with its state dict: logits [N,classes,H,W]; by default 4 levels below the first one of 64
- * channels), "gpt2" (Hugging Face's GPT2LMHeadModel, with its state dict: tokens I64 [N,T] -> logits [N,T,classes]; by default 12 layers of 768
+ * channels), "airbench94" (K. Jordan's CifarNet, with its state dict: images from 25 x 25 on; the first convolution and the norms' weights are
+ * frozen), "gpt2" (Hugging Face's GPT2LMHeadModel, with its state dict: tokens I64 [N,T] -> logits [N,T,classes]; by default 12 layers of 768
  * features and 12 heads, and a context of 1024), "gpt2-medium", "gpt2-large", "gpt2-xl", "llama" (Hugging Face's LlamaForCausalLM; by default 12 layers of 768
  * features, 12 heads of queries, 4 of keys and values, and a context of 1024), "mlp" (fc1: K->256, relu, fc2: 256->classes),
  * "linear" (fc: K->classes; a [N,...] input is flattened for both), or the name of opts->kind. Errors: ARG with the list. */

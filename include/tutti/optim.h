@@ -70,9 +70,9 @@ typedef enum tutti_adjust_lr {
     TUTTI_ADJUST_LR_SPECTRAL_UNCLAMPED /* sqrt(A / B) */
 } tutti_adjust_lr;
 
-/* Muon for hidden matrices, AdamW for the other parameters. A matrix has at least two rows and two columns; a parameter of more
+/* Muon for hidden matrices, AdamW or SGD for the other parameters. A matrix has at least two rows and two columns; a parameter of more
  * dimensions is [first, all others], as a convolution's [C_out, C_in * kh * kw]. The first and the last of them, in the order in
- * which they were made, are the input and the output layer, and go to AdamW, as embeddings do. Newton-Schulz is computed in F32
+ * which they were made, are the input and the output layer, and go to the others, as embeddings do. Newton-Schulz is computed in F32
  * (PyTorch: in BF16), by the context's matrix products, by every rank for all matrices. */
 typedef struct tutti_muon_opts {
     float lr;                 /* 0: 1e-3; TUTTI_ZERO: no change */
@@ -83,9 +83,13 @@ typedef struct tutti_muon_opts {
     int ns_steps;             /* 0: 5; at most 99 */
     tutti_adjust_lr adjust_lr;
     bool no_nesterov;
-    /* AdamW's: its rate is lr times the factor; 0: 1, 0.9, 0.999, 1e-8 */
+    bool normalize; /* before each update a matrix of A rows is scaled to the norm sqrt(A) */
+    /* The others by SGD, with the same nesterov, and weight decay added to the gradient; sgd_momentum 0: 0.9 */
+    bool others_by_sgd;
+    float sgd_momentum;
+    /* AdamW's: its rate, or SGD's, is lr times the factor; 0: 1, 0.9, 0.999, 1e-8 */
     float adamw_lr_factor, beta1, beta2, adamw_eps;
-    /* What AdamW updates, in place of the first and last matrix: names of parameters or modules, or patterns, separated by commas, as
+    /* What AdamW or SGD updates, in place of the first and last matrix: names of parameters or modules, or patterns, separated by commas, as
      * tutti_module_freeze takes; NULL: those two. Read by tutti_muon_new only. */
     const char *adamw;
     uint64_t reserved[4]; /* zero */
@@ -146,6 +150,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_no_decay(tutti_optim *optim);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_lr_groups(tutti_optim *optim,
                                                              const char *patterns);
 
+/* The same of weight decay: "PATTERN=FACTOR,..." multiplies it. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_decay_groups(tutti_optim *optim,
+                                                                const char *patterns);
+
 /* As tutti_module_zero_grad. */
 TUTTI_API void tutti_optim_zero_grad(tutti_optim *optim);
 /* Updates every parameter that has a gradient since zero_grad; others keep value and state, as in PyTorch. */
@@ -158,7 +166,7 @@ TUTTI_API float tutti_optim_lr(const tutti_optim *optim);
 
 /* "momentum_buffer" of sgd with momentum; "exp_avg" and "exp_avg_sq" of adam, adamw and lamb; "square_avg", with momentum
  * "momentum_buffer", and if centered "grad_avg" of rmsprop; "sum" of adagrad; "momentum_buffer" (of matrices), "exp_avg" and
- * "exp_avg_sq" (of others) of muon; NULL past the last. */
+ * "exp_avg_sq" (of others) of muon, with others_by_sgd "momentum_buffer" of all; NULL past the last. */
 TUTTI_API const char *tutti_optim_state_name(const tutti_optim *optim, size_t k);
 /* How many updates a parameter has had ("step"). */
 TUTTI_API uint64_t tutti_optim_updates(const tutti_optim *optim, const tutti_tensor *parameter);

@@ -44,6 +44,12 @@ static bool check(tutti_module *m, const tutti_conv2d_layer_opts *opts, const ch
             opts->stride, opts->padding);
         return false;
     }
+    if (opts->dirac && (groups != 1 || opts->normal_std > 0)) {
+        tutti__module_fail(m, TUTTI_ERR_ARG,
+                           "%s: dirac with %d groups and normal_std %g, expected 1 group and 0",
+                           tutti__module_path(m), groups, (double)opts->normal_std);
+        return false;
+    }
     if (groups < 1 || opts->in % groups != 0 || opts->out % groups != 0) {
         tutti__module_fail(
             m, TUTTI_ERR_ARG,
@@ -61,9 +67,11 @@ static void make(tutti_module *m, const tutti_conv2d_layer_opts *opts, tutti_sha
     const bool normal = opts->normal_std > 0;
     const float bound = (float)(1 / sqrt((double)(tutti_shape_count(shape) / shape.d[0])));
 
-    *weight_p =
-        tutti_parameter_new(m, "weight", shape, normal ? TUTTI_INIT_NORMAL : TUTTI_INIT_UNIFORM,
-                            normal ? opts->normal_std : bound);
+    *weight_p = tutti_parameter_new(m, "weight", shape,
+                                    normal        ? TUTTI_INIT_NORMAL
+                                    : opts->dirac ? TUTTI_INIT_DIRAC
+                                                  : TUTTI_INIT_UNIFORM,
+                                    normal ? opts->normal_std : bound);
     if (!opts->no_bias)
         *bias_p = tutti_parameter_new(m, "bias", TUTTI_SHAPE(opts->out),
                                       normal ? TUTTI_INIT_ZEROS : TUTTI_INIT_UNIFORM, bound);

@@ -308,8 +308,19 @@ typedef struct drawing {
     tutti_init init;
     float bound;
     uint64_t seed;
-    size_t index; /* of the parameter */
+    size_t index;      /* of the parameter */
+    tutti_shape shape; /* of the whole */
 } drawing;
+
+/* n elements of a weight from `first` on: those of the first filters become 0, or 1 in the middle of their channel. */
+static void draw_identity(float *values, int64_t first, int n, tutti_shape shape)
+{
+    const int64_t pixels = shape.d[2] * shape.d[3], per_filter = shape.d[1] * pixels;
+    const int64_t middle = shape.d[2] / 2 * shape.d[3] + shape.d[3] / 2;
+
+    for (int64_t i = first; i < first + n && i / per_filter < shape.d[1]; i++)
+        values[i - first] = i % per_filter == i / per_filter * pixels + middle;
+}
 
 /* n values from `at` on, those of the whole from `first` on. */
 static void draw_run(void *arg, int64_t first, int64_t n, int64_t at)
@@ -328,8 +339,10 @@ static void draw_run(void *arg, int64_t first, int64_t n, int64_t at)
                 i64[k] = 1;
         if (d->init == TUTTI_INIT_NORMAL)
             draw_normal(f32 + i, first + i, count, d->bound, d->seed, d->index);
-        if (d->init == TUTTI_INIT_UNIFORM)
+        if (d->init == TUTTI_INIT_UNIFORM || d->init == TUTTI_INIT_DIRAC)
             draw_uniform(f32 + i, first + i, count, d->bound, d->seed, d->index);
+        if (d->init == TUTTI_INIT_DIRAC)
+            draw_identity(f32 + i, first + i, count, d->shape);
     }
 }
 
@@ -350,7 +363,7 @@ tutti_status tutti__draw_later(const tutti__state *state, void *values)
         return TUTTI_ERR_MEMORY;
     tutti__split_runs(state, draw_run,
                       &(drawing){here, state->tensor->dtype, state->later.init, state->later.bound,
-                                 cx->seed, state->later.drawn});
+                                 cx->seed, state->later.drawn, state->tensor->shape});
     if (here != values) {
         status = tutti__copy_in(cx->stream, values, here, bytes);
         free(here);
@@ -526,8 +539,11 @@ tutti_tensor *tutti__parameter_make(tutti_module *m, const char *name, tutti_sha
             "%s: made after the parameters were laid out; make all before the first backward, "
             "optimizer or DDP",
             state->parameter.name);
-    else if ((init == TUTTI_INIT_UNIFORM || init == TUTTI_INIT_NORMAL) &&
-             !(bound > 0 && isfinite(bound)))
+    else if (init == TUTTI_INIT_DIRAC && shape.n != 4)
+        tutti__module_fail(m, TUTTI_ERR_ARG,
+                           "%s: the shape is %s; expected [out,in,kh,kw] for TUTTI_INIT_DIRAC",
+                           state->parameter.name, tutti__shape_text(shape));
+    else if (init != TUTTI_INIT_ZEROS && init != TUTTI_INIT_ONES && !(bound > 0 && isfinite(bound)))
         tutti__module_fail(m, TUTTI_ERR_ARG,
                            "%s: the bound of its initial values is %g, expected > 0",
                            state->parameter.name, (double)bound);

@@ -335,7 +335,7 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 #define TUTTI__MODELS(X) \
     X(mini_resnet, "mini_resnet") X(mlp, "mlp") X(linear, "linear") \
     X(resnet18, "resnet18") X(resnet34, "resnet34") X(resnet50, "resnet50") X(resnet101, "resnet101") \
-    X(mobilenet_v2, "mobilenet_v2") X(vit, "vit") X(vit_b_16, "vit_b_16") X(lstm, "lstm") X(unet, "unet") \
+    X(mobilenet_v2, "mobilenet_v2") X(vit, "vit") X(vit_b_16, "vit_b_16") X(lstm, "lstm") X(unet, "unet") X(airbench94, "airbench94") \
     X(gpt2, "gpt2") X(gpt2_medium, "gpt2-medium") X(gpt2_large, "gpt2-large") X(gpt2_xl, "gpt2-xl") X(llama, "llama")
 /* clang-format on */
 

@@ -1,8 +1,9 @@
-/* muon.c -- Muon for hidden matrices, as torch.optim.Muon, and AdamW for the other parameters.   SPDX-License-Identifier: MIT
+/* muon.c -- Muon for hidden matrices, as torch.optim.Muon, and AdamW or SGD for the other parameters.   SPDX-License-Identifier: MIT
  *
  *   momentum_buffer += (1 - momentum) * (g - momentum_buffer)
  *   u = nesterov ? g + momentum * (momentum_buffer - g) : momentum_buffer
  *   X = u / max(||u||, eps);  ns_steps times:  A = X X^T,  X = a X + (b A + c A A) X          for the shorter side's A
+ *   normalize: p *= sqrt(rows) / ||p||
  *   p = (1 - lr * weight_decay) * p - lr * adjust(rows, columns) * X
  *
  * PyTorch rounds X to BF16 before the iteration; here it is F32, whose bits do not depend on the number of threads. */
@@ -158,6 +159,15 @@ static double adjusted(const tutti__flat_run *run, const matrix *m)
     return run->lr * sqrt(a > b ? a / b : 1);
 }
 
+/* To the norm of a matrix whose rows have norm 1; zeros stay. */
+static tutti_status normalize(const tutti_optim *optim, float *p, size_t n, int64_t rows)
+{
+    double norm;
+
+    TUTTI_TRY(tutti__optim_norm(optim, p, n, &norm));
+    return norm > 0 ? scale(optim, p, n, sqrt((double)rows) / norm) : TUTTI_OK;
+}
+
 static tutti_status update_matrix(tutti_optim *optim, tutti__flat_run *run)
 {
     const tutti__optim_options *o = run->options;
@@ -167,8 +177,20 @@ static tutti_status update_matrix(tutti_optim *optim, tutti__flat_run *run)
     TUTTI_TRY(tutti__optim_elementwise(optim, take_momentum, run));
     u = matrix_of(optim, run->parameter, run->state[1]);
     TUTTI_TRY(make_orthogonal(optim, &u, o));
+    if (o->normalize)
+        TUTTI_TRY(normalize(optim, run->p, run->n, u.rows));
     TUTTI_TRY(scale(optim, run->p, run->n, 1 - run->lr * o->weight_decay));
     return add(optim, run->p, u.p, run->n, -adjusted(run, &u));
+}
+
+static tutti_status update_by_sgd(const tutti_optim *optim, tutti__flat_run *run)
+{
+    tutti__optim_options o = *run->options;
+
+    o.momentum = o.others_momentum;
+    o.nesterov = o.nesterov && o.momentum > 0;
+    run->options = &o;
+    return tutti__optim_elementwise(optim, tutti__sgd_update, run);
 }
 
 static tutti_status update(tutti_optim *optim, const tutti__flat_run *given)
@@ -178,9 +200,11 @@ static tutti_status update(tutti_optim *optim, const tutti__flat_run *given)
 
     if (i < optim->n_matrix && optim->matrix[i])
         return update_matrix(optim, &run);
+    run.lr *= run.options->adamw_lr_factor;
+    if (!optim->rule->state_names[1])
+        return update_by_sgd(optim, &run);
     run.state[0] = given->state[1];
     run.state[1] = given->state[2];
-    run.lr *= run.options->adamw_lr_factor;
     return tutti__optim_elementwise(optim, tutti__adamw_update, &run);
 }
 
@@ -190,6 +214,7 @@ static tutti_status check(const tutti__optim_options *o)
 {
     TUTTI_TRY(tutti__optim_check("muon", "momentum", o->momentum, 0, INFINITY));
     TUTTI_TRY(tutti__optim_check("muon", "ns_steps", o->ns_steps, 0, 100));
+    TUTTI_TRY(tutti__optim_check("muon", "sgd_momentum", o->others_momentum, 0, INFINITY));
     TUTTI_TRY(tutti__optim_check("muon", "adamw_lr_factor", o->adamw_lr_factor, 0, INFINITY));
     TUTTI_TRY(tutti__optim_check("muon", "adjust_lr", o->adjust_lr, 0,
                                  TUTTI_ADJUST_LR_SPECTRAL_UNCLAMPED + 1));
@@ -204,6 +229,13 @@ static const tutti__optim_rule muon = {.name = "muon",
                                        .check = check,
                                        .has =
                                            TUTTI__HAS_MOMENTUM | TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
+
+/* With SGD for the others, whose momentum has the same state. */
+static const tutti__optim_rule muon_with_sgd = {.name = "muon",
+                                                .state_names = {"momentum_buffer"},
+                                                .update_whole = update,
+                                                .check = check,
+                                                .has = TUTTI__HAS_MOMENTUM};
 
 static bool is_matrix(const tutti_optim *optim, const tutti_module *of, const tutti_tensor *t)
 {
@@ -268,6 +300,8 @@ tutti_status tutti_muon_new(tutti_optim **optim_p, tutti_module *m, const tutti_
         .ns_eps = tutti__optim_option(given->eps, 1e-7),
         .ns_steps = given->ns_steps ? given->ns_steps : 5,
         .adjust_lr = given->adjust_lr,
+        .normalize = given->normalize,
+        .others_momentum = tutti__optim_option(given->sgd_momentum, 0.9),
         .adamw_lr_factor = tutti__optim_option(given->adamw_lr_factor, 1),
         .beta1 = tutti__optim_option(given->beta1, 0.9),
         .beta2 = tutti__optim_option(given->beta2, 0.999),
@@ -277,8 +311,8 @@ tutti_status tutti_muon_new(tutti_optim **optim_p, tutti_module *m, const tutti_
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_muon_opts, opts));
     TUTTI_TRY(check(&options));
-    TUTTI_TRY(
-        tutti__optim_new(&optim, m, &muon, (float)tutti__or((double)given->lr, 1e-3), &options));
+    TUTTI_TRY(tutti__optim_new(&optim, m, given->others_by_sgd ? &muon_with_sgd : &muon,
+                               (float)tutti__or((double)given->lr, 1e-3), &options));
     status = choose_matrices(optim, given->adamw);
     if (status == TUTTI_OK)
         *optim_p = optim;

@@ -520,7 +520,8 @@ static void set_rates(tutti_optim *optim)
     const double lr = tutti__optim_decimal(optim->lr);
 
     for (size_t k = 0; k < optim->n_groups; k++)
-        optim->groups[k].lr = lr * optim->groups[k].lr_factor;
+        optim->groups[k].lr = (optim->groups[k].length > 0 ? optim->groups[k].own_lr : lr) *
+                              optim->groups[k].lr_factor;
 }
 
 /* sharding NULL: tells nobody of updated ranges. */

@@ -24,8 +24,9 @@ typedef struct tutti__optim_options {
     double alpha;             /* rmsprop */
     double lr_decay, initial; /* adagrad */
     bool nesterov, centered, always_adapt;
-    /* muon: for matrices, and the rate of the others */
-    double ns_eps, ns[3], adamw_lr_factor;
+    /* muon: for matrices, and the rate, and momentum by sgd, of the others */
+    double ns_eps, ns[3], adamw_lr_factor, others_momentum;
+    bool normalize;
     int ns_steps;
     tutti_adjust_lr adjust_lr;
 } tutti__optim_options;
@@ -72,10 +73,12 @@ typedef struct tutti__optim_rule {
 typedef struct tutti__optim_group {
     tutti__optim_options options;
     double lr_factor;
-    double lr;        /* of this step */
-    size_t n;         /* parameters, not counted for the first */
+    double length; /* of its own schedule: tutti__optim_lengths; 0: it has the optimizer's rate */
+    double own_lr; /* by that schedule */
+    double lr;     /* of this step */
+    size_t n;      /* parameters, not counted for the first */
     uint64_t members; /* a hash of their indices */
-    size_t made_from; /* by tutti_optim_lr_groups: from this group */
+    size_t made_from; /* by a list of names: from this group */
 } tutti__optim_group;
 
 /* A run before it is cut to ranges: [begin, end) of flat memory. */
@@ -153,6 +156,13 @@ tutti_status tutti__optim_scratch(tutti_optim *optim, size_t n, float **p);
 /* AdamW's update with state 0 and 1, and the checks of its options. */
 tutti__update tutti__adamw_update;
 tutti_status tutti__adam_check(const char *rule, const tutti__optim_options *options);
+/* SGD's, with state 0. */
+tutti__update tutti__sgd_update;
+/* "PATTERN=LENGTH,...", as tutti_optim_lr_groups: schedules of their own, of lengths in the caller's unit. tutti__optim_set_length_lr sets the
+ * rates by the schedule of a length, of which tutti__optim_length tells the i-th, 0 past the last. */
+tutti_status tutti__optim_lengths(tutti_optim *optim, const char *patterns);
+double tutti__optim_length(const tutti_optim *optim, size_t i);
+void tutti__optim_set_length_lr(tutti_optim *optim, double length, double lr);
 /* The group of the root's parameter i. */
 static inline size_t tutti__optim_group_of(const tutti_optim *optim, size_t i)
 {

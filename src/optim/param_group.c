@@ -164,15 +164,37 @@ tutti_status tutti_optim_no_decay(tutti_optim *optim)
     return status;
 }
 
-/* ---- Rates by name ---------------------------------------------------------------------------------------- */
+/* ---- Options by name -------------------------------------------------------------------------------------- */
 
 typedef struct pattern {
     char text[256];
-    double factor;
+    double value;
 } pattern;
 
+/* A list of names with numbers, and what becomes of a group whose parameters get one. */
+typedef struct by_name {
+    const char *what, *number, *example;
+    void (*change)(tutti__optim_group *group, double value);
+} by_name;
+
+static void scale_rate(tutti__optim_group *group, double factor)
+{
+    group->lr_factor *= factor;
+}
+
+static void scale_decay(tutti__optim_group *group, double factor)
+{
+    group->options.weight_decay *= factor;
+}
+
+static void set_length(tutti__optim_group *group, double length)
+{
+    group->length = length;
+}
+
 /* The n characters at `text`, as "conv1=0.1". */
-static tutti_status read_pattern(const tutti_module *m, const char *text, size_t n, pattern *p)
+static tutti_status read_pattern(const tutti_module *m, const by_name *list, const char *text,
+                                 size_t n, pattern *p)
 {
     const char *equals = memrchr(text, '=', n);
     const size_t length = equals ? (size_t)(equals - text) : 0;
@@ -180,19 +202,17 @@ static tutti_status read_pattern(const tutti_module *m, const char *text, size_t
 
     snprintf(number, sizeof number, "%.*s", (int)(equals ? n - length - 1 : 0),
              equals ? equals + 1 : "");
-    if (length == 0 || length >= sizeof p->text || !tutti__parse_double(number, &p->factor) ||
-        !(p->factor >= 0 && p->factor <= (double)FLT_MAX))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "lr_groups: \"%.*s\" is not PATTERN=FACTOR with a factor of at least 0, "
-                           "such as conv1=0.1",
-                           (int)(n < 200 ? n : 200), text);
+    if (length == 0 || length >= sizeof p->text || !tutti__parse_double(number, &p->value) ||
+        !(p->value >= 0 && p->value <= (double)FLT_MAX))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: \"%.*s\" is not PATTERN=%s, such as %s", list->what,
+                           (int)(n < 200 ? n : 200), text, list->number, list->example);
     memcpy(p->text, text, length);
     p->text[length] = '\0';
-    return tutti__check_selection(m, p->text, true, "lr_groups");
+    return tutti__check_selection(m, p->text, true, list->what);
 }
 
-static tutti_status read_patterns(const tutti_module *m, const char *text, pattern **patterns_p,
-                                  size_t *n_p)
+static tutti_status read_patterns(const tutti_module *m, const by_name *list, const char *text,
+                                  pattern **patterns_p, size_t *n_p)
 {
     pattern *all;
     size_t n = 1;
@@ -205,31 +225,39 @@ static tutti_status read_patterns(const tutti_module *m, const char *text, patte
     if (!all)
         return TUTTI_ERR_MEMORY;
     for (*n_p = 0; *text && status == TUTTI_OK; text += strcspn(text, ","), text += *text == ',')
-        status = read_pattern(m, text, strcspn(text, ","), &all[(*n_p)++]);
+        status = read_pattern(m, list, text, strcspn(text, ","), &all[(*n_p)++]);
     return status;
 }
 
-/* Moves parameter i into the group, from n_before on, that differs from its own only by this factor; makes it if there is none. */
-static tutti_status scale_rate(tutti_optim *optim, size_t i, double factor, size_t n_before)
+/* Whether both have the same options; b may be another's that was changed. */
+static bool same_options(const tutti__optim_group *a, const tutti__optim_group *b)
+{
+    return a->lr_factor == b->lr_factor && a->length == b->length &&
+           a->options.weight_decay == b->options.weight_decay;
+}
+
+/* Moves parameter i into the group, from n_before on, that differs from its own only by this change; makes it if there is none. */
+static tutti_status change_group(tutti_optim *optim, size_t i, const by_name *list, double value,
+                                 size_t n_before)
 {
     const size_t of = tutti__optim_group_of(optim, i);
-    const double lr_factor = optim->groups[of].lr_factor * factor;
+    tutti__optim_group changed = optim->groups[of];
     size_t k = n_before;
 
+    changed.made_from = of;
+    list->change(&changed, value);
     TUTTI_TRY(make_room(optim));
     while (k < optim->n_groups &&
-           (optim->groups[k].made_from != of || optim->groups[k].lr_factor != lr_factor))
+           (optim->groups[k].made_from != of || !same_options(&optim->groups[k], &changed)))
         k++;
-    if (k == optim->n_groups) {
-        optim->groups[optim->n_groups++] = optim->groups[of];
-        optim->groups[k].made_from = of;
-        optim->groups[k].lr_factor = lr_factor;
-    }
+    if (k == optim->n_groups)
+        optim->groups[optim->n_groups++] = changed;
     optim->group_of[i] = k;
     return TUTTI_OK;
 }
 
-static tutti_status apply_patterns(tutti_optim *optim, const pattern *patterns, size_t n)
+static tutti_status apply_patterns(tutti_optim *optim, const by_name *list, const pattern *patterns,
+                                   size_t n)
 {
     const size_t n_before = optim->n_groups;
     tutti_tensor *t;
@@ -238,7 +266,7 @@ static tutti_status apply_patterns(tutti_optim *optim, const pattern *patterns, 
         for (size_t k = n; k-- > 0;) {
             if (!tutti__tensor_selected(t, patterns[k].text))
                 continue;
-            TUTTI_TRY(scale_rate(optim, t->parameter->index, patterns[k].factor, n_before));
+            TUTTI_TRY(change_group(optim, t->parameter->index, list, patterns[k].value, n_before));
             break;
         }
     for (size_t k = 1; k < optim->n_groups; k++)
@@ -246,7 +274,7 @@ static tutti_status apply_patterns(tutti_optim *optim, const pattern *patterns, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_optim_lr_groups(tutti_optim *optim, const char *patterns)
+static tutti_status change_by_name(tutti_optim *optim, const by_name *list, const char *patterns)
 {
     pattern *all = NULL;
     size_t n = 0;
@@ -255,11 +283,50 @@ tutti_status tutti_optim_lr_groups(tutti_optim *optim, const char *patterns)
     TUTTI_TRY(TUTTI__NOT_NULL(optim));
     TUTTI_TRY(TUTTI__NOT_NULL(patterns));
     TUTTI_TRY(tutti_module_status(optim->module));
-    status = read_patterns(optim->module, patterns, &all, &n);
+    status = read_patterns(optim->module, list, patterns, &all, &n);
     if (status == TUTTI_OK)
-        status = apply_patterns(optim, all, n);
+        status = apply_patterns(optim, list, all, n);
     free(all);
     return status;
+}
+
+tutti_status tutti_optim_lr_groups(tutti_optim *optim, const char *patterns)
+{
+    static const by_name list = {"lr_groups", "FACTOR with a factor of at least 0", "conv1=0.1",
+                                 scale_rate};
+
+    return change_by_name(optim, &list, patterns);
+}
+
+tutti_status tutti_optim_decay_groups(tutti_optim *optim, const char *patterns)
+{
+    static const by_name list = {"decay_groups", "FACTOR with a factor of at least 0", "conv1=0.1",
+                                 scale_decay};
+
+    return change_by_name(optim, &list, patterns);
+}
+
+tutti_status tutti__optim_lengths(tutti_optim *optim, const char *patterns)
+{
+    static const by_name list = {"lr_group_epochs", "EPOCHS with a number of at least 0", "conv1=3",
+                                 set_length};
+
+    return change_by_name(optim, &list, patterns);
+}
+
+double tutti__optim_length(const tutti_optim *optim, size_t i)
+{
+    for (size_t k = 0; k < optim->n_groups; k++)
+        if (optim->groups[k].length > 0 && i-- == 0)
+            return optim->groups[k].length;
+    return 0;
+}
+
+void tutti__optim_set_length_lr(tutti_optim *optim, double length, double lr)
+{
+    for (size_t k = 0; k < optim->n_groups; k++)
+        if (optim->groups[k].length == length)
+            optim->groups[k].own_lr = lr;
 }
 
 /* ---- As text ------------------------------------------------------------------------------------------- */
@@ -267,7 +334,7 @@ tutti_status tutti_optim_lr_groups(tutti_optim *optim, const char *patterns)
 /* For groups after the first, also the number and a hash of their parameters. */
 bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes)
 {
-    enum { N = 23 };
+    enum { N = 26 };
     const size_t k = i / N;
     const tutti__optim_group *g = &optim->groups[k < optim->n_groups ? k : 0];
     const tutti__optim_options *o = &g->options;
@@ -298,6 +365,9 @@ bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_
                 {"third of ns_coefficients", o->ns[2]},
                 {"eps for matrices", o->ns_eps},
                 {"adamw_lr_factor", o->adamw_lr_factor},
+                {"normalize", o->normalize},
+                {"sgd_momentum", o->others_momentum},
+                {"epochs of the schedule", g->length},
                 {"hash of matrices", (double)matrices},
                 {"parameters", (double)g->n},
                 {"hash of parameters", (double)(g->members >> 40)}};

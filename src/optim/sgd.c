@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static tutti_status update(tutti_stream *stream, const tutti__flat_run *run)
+tutti_status tutti__sgd_update(tutti_stream *stream, const tutti__flat_run *run)
 {
     const tutti__optim_options *o = run->options;
     const tutti__sgd c = {
@@ -37,11 +37,11 @@ static tutti_status check(const tutti__optim_options *o)
 
 static const tutti__optim_rule sgd_momentum = {.name = "sgd",
                                                .state_names = {"momentum_buffer"},
-                                               .update = update,
+                                               .update = tutti__sgd_update,
                                                .check = check,
                                                .has = TUTTI__HAS_MOMENTUM | TUTTI__HAS_DAMPENING};
 static const tutti__optim_rule sgd = {.name = "sgd",
-                                      .update = update,
+                                      .update = tutti__sgd_update,
                                       .check = check,
                                       .has = TUTTI__HAS_MOMENTUM | TUTTI__HAS_DAMPENING,
                                       .with_more = &sgd_momentum};

@@ -19,7 +19,7 @@ refused 2 'is a folder; expected a file (of a run: ./config.json)' "$TUTTI" trai
 refused 2 'data_dir: data=digits needs no files' "$TUTTI" train --data-dir "$work"
 refused 2 'amp: "bf61" is not one of its values; expected off, bf16 or fp16 (did you mean bf16?)' "$TUTTI" train --amp bf61
 refused 2 'expected auto, cpu, cuda, cuda:N or strict (did you mean cuda?)' "$TUTTI" train --device gpu
-refused 2 'model: "mpl" is not one of its values; expected mini_resnet, mlp, linear, resnet18, resnet34, resnet50, resnet101, mobilenet_v2, vit, vit_b_16, lstm, unet, gpt2, gpt2-medium, gpt2-large, gpt2-xl or llama (did you mean mlp?), or a shared object' "$TUTTI" train --model mpl
+refused 2 'model: "mpl" is not one of its values; expected mini_resnet, mlp, linear, resnet18, resnet34, resnet50, resnet101, mobilenet_v2, vit, vit_b_16, lstm, unet, airbench94, gpt2, gpt2-medium, gpt2-large, gpt2-xl or llama (did you mean mlp?), or a shared object' "$TUTTI" train --model mpl
 refused 2 'model mlp has no heads that could be chosen' "$TUTTI" train --model mlp --heads 3
 refused 2 'vit: images of 8 x 8, patches of 2 x 2, width 64, 5 heads; expected patches that divide the image' "$TUTTI" train --model vit --width 64 --heads 5
 TUTTI_TRANSPORT=tpc refused 2 'TUTTI_TRANSPORT is "tpc", expected auto or tcp (did you mean tcp?)' "$TUTTI" train $mlp --max-steps 1

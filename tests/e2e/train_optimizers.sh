@@ -33,6 +33,7 @@ done 3<<END
 --optimizer adagrad --lr-decay 0.1 --initial-accumulator-value 0.1 --schedule restarts --restart-epochs 0.02 --restart-mult 2
 --optimizer lamb --no-decay-biases --clip-grad-value 0.01
 --optimizer muon --lr-groups encoder=0.5,*.bias=2,heads=0 --no-decay-biases --schedule onecycle --warmup-epochs 0
+--optimizer muon --muon-others sgd --muon-normalize --ns-steps 3 --weight-decay 0.01 --decay-groups encoder=0.1 --lr-group-epochs *.bias=0.02 --schedule linear
 END
 
 # Workers that die take no state with them: three kinds of it move to those that replace them.
@@ -51,6 +52,11 @@ equal "gradients clipped to nothing" clipped still
 wrong 'lr_groups: "fc3" is not a parameter or part of the model, such as fc1.weight; its parts are fc1, fc2' $one --lr-groups fc3=0.1
 wrong 'lr_groups: "fc1" is not PATTERN=FACTOR with a factor of at least 0' $one --lr-groups fc1
 wrong "muon: the module has no matrix between its first and its last; use adamw" $one --optimizer muon
+wrong 'decay_groups: "fc1" is not PATTERN=FACTOR with a factor of at least 0' $one --decay-groups fc1
+wrong 'lr_group_epochs: "fc1=x" is not PATTERN=EPOCHS with a number of at least 0' $one --lr-group-epochs fc1=x
+wrong "muon_normalize: it is for optimizer=muon" --muon-normalize
+wrong "muon_others: it is for optimizer=muon" --muon-others sgd
+wrong "muon_others_momentum: it is for muon_others=sgd, and this run has muon_others=adamw" --optimizer muon --muon-others-momentum 0.5
 wrong "alpha: it is for optimizer=rmsprop, and this run has optimizer=sgd; leave alpha out, or change optimizer" --alpha 0.5
 wrong "adjust_lr_fn: it is for optimizer=muon" --adjust-lr-fn original
 wrong "final_lr: it is for schedule=cosine, linear, onecycle, restarts, and this run has schedule=step" --schedule step --final-lr 0.1

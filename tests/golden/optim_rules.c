@@ -86,10 +86,29 @@ static tutti_status make_lamb(const char *name, tutti_optim **optim_p, tutti_mod
     return tutti_optim_no_decay(*optim_p);
 }
 
+/* airbench94's, whose matrices have no decay; rates are tutti_optim_lr_groups' products of decimals. */
+static tutti_status make_muon_with_sgd(tutti_optim **optim_p, tutti_module *m)
+{
+    const tutti_muon_opts opts = {.lr = 0.24f,
+                                  .momentum = 0.6f,
+                                  .weight_decay = 0.1f,
+                                  .ns_steps = 3,
+                                  .normalize = true,
+                                  .others_by_sgd = true,
+                                  .sgd_momentum = 0.85f,
+                                  .adamw_lr_factor = 0.053f / 0.24f,
+                                  .adamw = "b"};
+
+    TUTTI_TRY(tutti_muon_new(optim_p, m, &opts));
+    return tutti_optim_decay_groups(*optim_p, "a=0");
+}
+
 static tutti_status make_muon(const char *name, tutti_optim **optim_p, tutti_module *m)
 {
     tutti_muon_opts opts = {.lr = 0.02f, .weight_decay = 0.1f, .adamw = "b"};
 
+    if (strstr(name, "sgd"))
+        return make_muon_with_sgd(optim_p, m);
     if (!strstr(name, "match") && !strstr(name, "spectral"))
         return tutti_muon_new(optim_p, m, &opts);
     opts.lr = 0.01f;
@@ -255,7 +274,9 @@ static void optimizers_do_what_torch_optim_does(void **state)
                                         "muon",
                                         "muon_tall",
                                         "muon_match",
-                                        "muon_spectral_tall"};
+                                        "muon_spectral_tall",
+                                        "muon_sgd_tall",
+                                        "muon_sgd"};
     golden g;
 
     (void)state;

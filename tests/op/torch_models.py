@@ -1,11 +1,11 @@
-"""Models against torchvision's, and unet against a twin that is written here: state dict, logits, gradients, and a step of SGD and of AdamW, from the same random weights.
+"""Models against torchvision's, and unet and airbench94 against twins that are written here: state dict, logits, gradients, and a step of SGD and of AdamW, from the same random weights.
 SPDX-License-Identifier: MIT
 
     python torch_models.py [--library libtutti.so] [NAME...]
 
 Tolerances, relative to the largest element: logits 1e-5; gradients 1e-4 from those in F64; parameters after a step from the same gradients
 1e-5. Blocks add a tenth of what they would after initialisation: else rounding is amplified from block to block, and the gradients of
-PyTorch's own resnet50 in F32 differ from those in F64 by 0.2, and mobilenet_v2's by 0.1, whose norms lie in the middle of relu6; resnet101's do so even then, and are not compared. Exit code 77 if this Python has no torchvision."""
+PyTorch's own resnet50 in F32 differ from those in F64 by 0.2, and mobilenet_v2's by 0.1, whose norms lie in the middle of relu6; resnet101's do so even then, and are not compared. Without torchvision the twins alone; exit code 77 if this Python has no torch."""
 import copy
 import ctypes
 import math
@@ -16,10 +16,14 @@ from tutti_structs import AdamOpts, ModelOpts, P, SgdOpts
 
 try:
     import torch
+except ImportError as e:
+    print(f"skipped: {sys.executable} has no torch ({e}); TUTTI_TEST_PYTHON names another interpreter")
+    sys.exit(77)
+try:
     import torchvision
 except ImportError as e:
-    print(f"skipped: {sys.executable} has no torchvision ({e}); TUTTI_TEST_PYTHON names another interpreter")
-    sys.exit(77)
+    torchvision = None
+    print(f"{sys.executable} has no torchvision ({e}): the models that are written here alone")
 from tutti_model import FAILED, Model, arguments, check, finish
 
 def double_conv(channels, out):
@@ -63,11 +67,39 @@ class UNet(torch.nn.Module):
         return self.outc.conv(x)
 
 
+class Airbench94(torch.nn.Module):
+    """Of images of 32 x 32; names as in airbench94_muon.py."""
+    def __init__(self, num_classes, widths=(24, 64, 256, 256)):
+        super().__init__()
+        self.whiten = torch.nn.Conv2d(3, widths[0], 2)
+        self.layers = torch.nn.Sequential(torch.nn.GELU(), *(self.group(a, b) for a, b in zip(widths, widths[1:])), torch.nn.MaxPool2d(3))
+        self.head = torch.nn.Linear(widths[-1], num_classes, bias=False)
+        for name, p in self.named_parameters():
+            p.requires_grad = name != "whiten.weight" and ".norm" not in name or name.endswith("bias")
+
+    @staticmethod
+    def group(channels, out):
+        def norm():
+            return torch.nn.BatchNorm2d(out, eps=1e-12, momentum=0.4)
+        return nested(conv1=torch.nn.Conv2d(channels, out, 3, padding=1, bias=False), norm1=norm(),
+                      conv2=torch.nn.Conv2d(out, out, 3, padding=1, bias=False), norm2=norm())
+
+    def forward(self, x):
+        gelu = torch.nn.functional.gelu
+        x = self.layers[0](self.whiten(x))
+        for group in self.layers[1:4]:
+            x = gelu(group.norm1(torch.nn.functional.max_pool2d(group.conv1(x), 2)))
+            x = gelu(group.norm2(group.conv2(x)))
+        x = self.layers[4](x).flatten(1)
+        return self.head(x) / x.shape[1]
+
+
+TWINS = {"unet": UNet, "airbench94": Airbench94}
 
 
 def run(t, name, side, batch, options):
     torch.manual_seed(1)
-    theirs = UNet(10) if name == "unet" else torchvision.models.get_model(name, num_classes=10, **options)
+    theirs = TWINS[name](10) if name in TWINS else torchvision.models.get_model(name, num_classes=10, **options)
     ours = Model(t, name, ModelOpts(3, side, side, 10))
     state, mine = theirs.state_dict(), ours.state()
     if list(state) != list(mine):
@@ -103,9 +135,11 @@ def run(t, name, side, batch, options):
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
     ours.backward(x, labels)
     worst = worst_of_theirs = 0
-    least = 1e-3 * max(q.grad.abs().max().item() for q in exact.parameters())  # a bias before a norm has none but rounding
+    least = 1e-3 * max(q.grad.abs().max().item() for q in exact.parameters() if q.requires_grad)  # a bias before a norm has none but rounding
     found = {}
     for (key, p), q in zip(theirs.named_parameters(), exact.parameters()):
+        if not p.requires_grad:
+            continue
         off = (p.grad.double() - q.grad).abs().max().item() / max(q.grad.abs().max().item(), least)
         worst_of_theirs = max(worst_of_theirs, off)
         found[key] = ours.read(mine[key], p.grad, True)
@@ -115,8 +149,8 @@ def run(t, name, side, batch, options):
     for optimizer, opts, make in (("sgd", SgdOpts(0.01), lambda p: torch.optim.SGD(p, lr=0.01)),
                                   ("adamw", AdamOpts(lr=0.01, weight_decay=0.01), lambda p: torch.optim.AdamW(p, lr=0.01))):
         p = P()
-        for key, q in theirs.named_parameters():
-            q.grad = found[key].clone()
+        for key, gradient in found.items():
+            theirs.get_parameter(key).grad = gradient.clone()
         t.must(getattr(t.c, f"tutti_{optimizer}_new")(ctypes.byref(p), ours.module, ctypes.byref(opts)))
         t.must(t.c.tutti_optim_step(p))
         make(theirs.parameters()).step()
@@ -134,8 +168,8 @@ def main():
     t, is_asked = arguments()
     for name, side, batch, options in (("resnet18", 64, 4, {}), ("resnet34", 64, 4, {}), ("resnet50", 64, 4, {}), ("resnet101", 64, 4, {}),
                                        ("mobilenet_v2", 64, 8, {"dropout": 0}), ("vit_b_16", 64, 2, {"image_size": 64}),
-                                       ("unet", 36, 4, {})):  # 36: up2 and up3 pad
-        if is_asked(name):
+                                       ("unet", 36, 4, {}), ("airbench94", 32, 8, {})):  # 36: up2 and up3 pad
+        if is_asked(name) and (torchvision or name in TWINS):
             run(t, name, side, batch, options)
     finish()
 

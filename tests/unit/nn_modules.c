@@ -208,6 +208,40 @@ static void uniform_fills_the_open_interval_evenly(void **state)
     tutti_module_destroy(&root);
 }
 
+/* The first filters are those that pass a channel on, the others as without. */
+static void dirac_begins_with_the_identity(void **state)
+{
+    enum { IN = 5, OUT = 7, KERNEL = 3, FILTER = IN * KERNEL * KERNEL };
+    tutti_module root, other;
+    tutti_conv2d conv, plain;
+    const float *w, *drawn;
+
+    tutti_module_init(&root, *state);
+    tutti_module_init(&other, *state);
+    tutti_conv2d_init(&conv, &root, "c",
+                      &(tutti_conv2d_layer_opts){
+                          .in = IN, .out = OUT, .kernel = KERNEL, .no_bias = true, .dirac = true});
+    tutti_conv2d_init(
+        &plain, &other, "c",
+        &(tutti_conv2d_layer_opts){.in = IN, .out = OUT, .kernel = KERNEL, .no_bias = true});
+    w = test_values(conv.weight);
+    drawn = test_values(plain.weight);
+    for (int i = 0; i < IN * FILTER; i++)
+        assert_true(w[i] == (i % FILTER == i / FILTER * KERNEL * KERNEL + 4));
+    assert_memory_equal(w + IN * FILTER, drawn + IN * FILTER, (OUT - IN) * FILTER * sizeof *w);
+    tutti_module_destroy(&other);
+    assert_null(tutti_parameter_new(&root, "w", TUTTI_SHAPE(3), TUTTI_INIT_DIRAC, 1));
+    assert_non_null(strstr(tutti_last_error(), "expected [out,in,kh,kw]"));
+    tutti_module_destroy(&root);
+    tutti_module_init(&root, *state);
+    tutti_conv2d_init(
+        &conv, &root, "c",
+        &(tutti_conv2d_layer_opts){.in = 4, .out = 4, .kernel = 3, .groups = 2, .dirac = true});
+    assert_int_equal(tutti_module_status(&root), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "dirac with 2 groups"));
+    tutti_module_destroy(&root);
+}
+
 static int64_t count_of(tutti_tensor *counter)
 {
     int64_t n = -1;
@@ -739,6 +773,7 @@ int main(void)
         cmocka_unit_test(an_unknown_model_is_answered_with_the_known_ones),
         cmocka_unit_test(initial_values_depend_on_seed_and_number_only),
         cmocka_unit_test(uniform_fills_the_open_interval_evenly),
+        cmocka_unit_test(dirac_begins_with_the_identity),
         cmocka_unit_test(layers_begin_as_in_pytorch),
         cmocka_unit_test(the_first_error_sticks_and_names_its_place),
         cmocka_unit_test(bad_parameters_are_refused),

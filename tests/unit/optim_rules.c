@@ -262,6 +262,72 @@ static void rates_by_name_keep_other_options(void **state)
     close_net(&n);
 }
 
+static double own_rate_of(const tutti_optim *optim, const tutti_tensor *t)
+{
+    return optim->groups[tutti__optim_group_of(optim, t->parameter->index)].lr;
+}
+
+static void decay_and_schedules_by_name_keep_rates(void **state)
+{
+    tutti_optim *optim;
+    net n;
+
+    (void)state;
+    open_net(&n, 1, 8);
+    assert_int_equal(
+        tutti_sgd_new(&optim, &n.root, &(tutti_sgd_opts){.lr = 0.5f, .weight_decay = 0.25f}),
+        TUTTI_OK);
+    assert_int_equal(tutti_optim_decay_groups(optim, "*.bias=0,out=4"), TUTTI_OK);
+    assert_int_equal(tutti_optim_lr_groups(optim, "out=2"), TUTTI_OK);
+    assert_int_equal(tutti__optim_lengths(optim, "out.bias=3,conv=5"), TUTTI_OK);
+    assert_true(decay_of(optim, n.in.weight) == 0.25 && decay_of(optim, n.in.bias) == 0);
+    assert_true(decay_of(optim, n.out.weight) == 1 && rate_of(optim, n.out.weight) == 2);
+    assert_true(decay_of(optim, n.out.bias) == 1 && rate_of(optim, n.out.bias) == 2);
+    assert_true(tutti__optim_length(optim, 0) + tutti__optim_length(optim, 1) +
+                    tutti__optim_length(optim, 2) ==
+                5 + 5 + 3); /* conv's bias has another decay */
+    assert_true(tutti__optim_length(optim, 3) == 0);
+    tutti__optim_set_length_lr(optim, 3, 0.125);
+    tutti__optim_set_length_lr(optim, 5, 0);
+    give_gradients(&n.root, 1);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    assert_true(own_rate_of(optim, n.in.weight) == 0.5 && own_rate_of(optim, n.out.weight) == 1);
+    assert_true(own_rate_of(optim, n.out.bias) == 0.25 && own_rate_of(optim, n.conv.weight) == 0);
+    assert_int_equal(tutti_optim_decay_groups(optim, "inn=0.5"), TUTTI_ERR_ARG);
+    says("decay_groups: \"inn\" is not a parameter or part of the model");
+    assert_int_equal(tutti__optim_lengths(optim, "in=-1"), TUTTI_ERR_ARG);
+    says("lr_group_epochs: \"in=-1\" is not PATTERN=EPOCHS with a number of at least 0");
+    tutti_optim_free(optim);
+    close_net(&n);
+}
+
+/* Scaled to the norm of rows of norm 1, whatever it was; without a rate nothing else changes. */
+static void muon_scales_matrices(void **state)
+{
+    tutti_optim *optim;
+    double squares = 0;
+    float *values;
+    net n;
+
+    (void)state;
+    open_net(&n, 1, 8);
+    assert_int_equal(
+        tutti_muon_new(
+            &optim, &n.root,
+            &(tutti_muon_opts){.lr = TUTTI_ZERO, .normalize = true, .others_by_sgd = true}),
+        TUTTI_OK);
+    assert_string_equal(tutti_optim_state_name(optim, 0), "momentum_buffer");
+    assert_null(tutti_optim_state_name(optim, 1));
+    give_gradients(&n.root, 1);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    values = test_values(n.conv.weight);
+    for (int i = 0; i < 6 * 18; i++)
+        squares += (double)values[i] * (double)values[i];
+    assert_true(fabs(squares - 6) < 1e-4);
+    tutti_optim_free(optim);
+    close_net(&n);
+}
+
 static void a_rate_by_name_is_a_groups_rate(void **state)
 {
     char digest[2][33];
@@ -315,6 +381,7 @@ static void wrong_options_are_named(void **state)
     REFUSED(lamb, "lamb: beta2 is 1", .beta2 = 1);
     REFUSED(muon, "muon: ns_steps is 100, expected a number >= 0 and < 100", .ns_steps = 100);
     REFUSED(muon, "muon: momentum is -1", .momentum = -1);
+    REFUSED(muon, "muon: sgd_momentum is -1", .sgd_momentum = -1);
     REFUSED(muon, "muon: adjust_lr is 3", .adjust_lr = (tutti_adjust_lr)3);
     assert_int_equal(make_lamb(&optim, &n.root), TUTTI_OK);
     assert_int_equal(
@@ -404,6 +471,8 @@ int main(void)
         cmocka_unit_test(muon_makes_updates_orthogonal),
         cmocka_unit_test(muon_takes_hidden_matrices),
         cmocka_unit_test(rates_by_name_keep_other_options),
+        cmocka_unit_test(decay_and_schedules_by_name_keep_rates),
+        cmocka_unit_test(muon_scales_matrices),
         cmocka_unit_test(a_rate_by_name_is_a_groups_rate),
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(shares_of_parameters_are_refused_by_name),

@@ -461,6 +461,23 @@ static void test_restarts_are_of_epochs(void **unused)
 }
 
 /* Neither evaluations nor checkpoints; it ends early if the loss diverges. */
+/* 5 batches an epoch: linear to 0 in 10 steps, and 0 from then on. */
+static void test_shorter_schedules(void **unused)
+{
+    const tutti__train_config c = with_schedule("linear");
+    tutti__run_cursor at = {.epoch = 1};
+    const tutti__train_plan plan = tutti__plan_of(&c, 10, 1, false, &at);
+
+    (void)unused;
+    for (; at.step < plan.total_steps; at.step++) {
+        const double expected = at.step < 10 ? 1 - (double)at.step / 10 : 0;
+
+        assert_true(fabs((double)tutti__plan_lr_within(&plan, &at, 2) - expected) < 1e-6);
+        assert_true(tutti__plan_lr_within(&plan, &at, (double)c.epochs) ==
+                    tutti__plan_lr(&plan, &at));
+    }
+}
+
 static void test_range_test(void **unused)
 {
     tutti__train_config c = config_of(40); /* 200 steps */
@@ -513,6 +530,7 @@ int main(void)
                                        cmocka_unit_test(test_other_ranks),
                                        cmocka_unit_test(test_schedules_follow_the_samples),
                                        cmocka_unit_test(test_restarts_are_of_epochs),
+                                       cmocka_unit_test(test_shorter_schedules),
                                        cmocka_unit_test(test_range_test),
                                        cmocka_unit_test(test_complete)};
 

@@ -326,5 +326,10 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s: selects tensors of init, which is not given; add --init FILE",
                            c->init_only[0] ? "init_only" : "init_partial");
+    if (c->whiten > 0 && (c->init[0] || c->zero == 3))
+        return tutti__fail(TUTTI_ERR_ARG, "whiten: %s; leave whiten out%s",
+                           c->init[0] ? "init has the weights of the first layer, too"
+                                      : "with zero=3 no rank has all of the first layer's weights",
+                           c->init[0] ? "" : ", or use zero=2");
     return TUTTI_OK;
 }

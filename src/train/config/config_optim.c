@@ -44,7 +44,9 @@ int tutti__config_optim_states(const tutti__train_config *c)
         return 1;
     if (is(c->optimizer, "rmsprop"))
         return 1 + (c->momentum > 0) + c->centered;
-    return is(c->optimizer, "muon") ? 3 : 2;
+    if (is(c->optimizer, "muon"))
+        return is(c->muon_others, "sgd") ? 1 : 3;
+    return 2;
 }
 
 /* A key that only some optimizers, or schedules, have. */
@@ -79,6 +81,10 @@ static tutti_status check_optimizer(const tutti__train_config *c)
         {"lr_decay", c->lr_decay != 0, "optimizer", o, "adagrad"},
         {"initial_accumulator_value", c->initial_accumulator_value != 0, "optimizer", o, "adagrad"},
         {"ns_steps", c->ns_steps != 5, "optimizer", o, "muon"},
+        {"muon_others", !is(c->muon_others, "adamw"), "optimizer", o, "muon"},
+        {"muon_others_momentum", c->muon_others_momentum != 0.9, "muon_others",
+         is(o, "muon") ? c->muon_others : "adamw", "sgd"},
+        {"muon_normalize", c->muon_normalize, "optimizer", o, "muon"},
         {"adjust_lr_fn", !is(c->adjust_lr_fn, "match_rms_adamw"), "optimizer", o, "muon"},
     };
 

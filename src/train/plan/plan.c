@@ -74,6 +74,7 @@ static tutti_schedule_kind kind_of(const char *schedule)
     return TUTTI_SCHEDULE_CONSTANT;
 }
 
+/* Of a run of `whole` steps. */
 static tutti_schedule schedule_of(const tutti__train_plan *plan, uint64_t whole)
 {
     const tutti__train_config *c = plan->config;
@@ -126,6 +127,22 @@ float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at)
     if (plan->config->lr_find)
         return lr_find_rate(at->step, plan->total_steps);
     return tutti_schedule_lr(&plan->schedule, left < whole ? whole - left : 0);
+}
+
+float tutti__plan_lr_within(const tutti__train_plan *plan, const tutti__run_cursor *at,
+                            double epochs)
+{
+    const uint64_t left = plan->total_steps - at->step, whole = plan->schedule.total_steps;
+    const uint64_t step = left < whole ? whole - left : 0;
+    const double steps = round(epochs * (double)epoch_steps(plan, 0, 0));
+    tutti_schedule schedule;
+
+    if (plan->config->lr_find)
+        return tutti__plan_lr(plan, at);
+    if (!((double)step < steps))
+        return 0;
+    schedule = schedule_of(plan, (uint64_t)steps);
+    return tutti_schedule_lr(&schedule, step);
 }
 
 bool tutti__plan_epoch_is_over(const tutti__train_plan *plan, const tutti__run_cursor *at)

@@ -80,5 +80,8 @@ uint64_t tutti__plan_left(const tutti__train_plan *plan, const tutti__run_cursor
 uint64_t tutti__plan_of_epochs(const tutti__train_plan *plan);
 /* The learning rate of the next step. */
 float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at);
+/* That of parameters whose schedule has so many epochs, from the run's first on; 0 after them. */
+float tutti__plan_lr_within(const tutti__train_plan *plan, const tutti__run_cursor *at,
+                            double epochs);
 
 #endif

@@ -2,6 +2,7 @@
 #include "data/loader.h"
 #include "ddp/ddp.h"
 #include "ddp/pieces.h"
+#include "optim/optim.h"
 #include "train/run/run.h"
 
 /* ---- A step ----------------------------------------------------------------------------------------------------- */
@@ -26,11 +27,23 @@ void tutti__run_seek(tutti__train_run *run)
     run->sought = *at;
 }
 
+/* The rates of parameters with schedules of their own. */
+static void set_own_rates(const tutti__train_run *run)
+{
+    tutti_optim *optim = run->session.optim;
+    double epochs;
+
+    for (size_t i = 0; (epochs = tutti__optim_length(optim, i)) > 0; i++)
+        tutti__optim_set_length_lr(
+            optim, epochs, (double)tutti__plan_lr_within(&run->plan, &run->position.at, epochs));
+}
+
 tutti_status tutti__run_update(tutti__train_run *run)
 {
     tutti__position *p = &run->position;
 
     tutti__saving_copied(&run->saving);
+    set_own_rates(run);
     return tutti__session_update(&run->session, tutti__plan_lr(&run->plan, &p->at),
                                  tutti__plan_has_line(&run->plan, p), &p->skipped_steps, &p->norm);
 }

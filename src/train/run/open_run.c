@@ -11,6 +11,7 @@
 #include "tensor/tensor.h"
 #include "train/config/config_optim.h"
 #include "train/run/run.h"
+#include "train/session/whiten.h"
 
 #include <string.h>
 
@@ -186,11 +187,25 @@ static tutti_status load_weights(tutti__train_run *run)
     return TUTTI_OK;
 }
 
+static tutti_status whiten(tutti__train_run *run)
+{
+    const tutti__train_config *c = run->session.config;
+    const char *name;
+
+    if (c->whiten == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__session_whiten(&run->session, &name));
+    if (name)
+        tutti__progress_say(&run->progress, "whiten: %s by patches of the first images", name);
+    return TUTTI_OK;
+}
+
 static tutti_status load_all(tutti__train_run *run)
 {
     const tutti__train_config *c = run->session.config;
     tutti_status status;
 
+    TUTTI_TRY(whiten(run));
     if (c->init[0] && !loads_pieces(&run->session))
         TUTTI_TRY(load_weights(run));
     if (!c->lora_init[0])

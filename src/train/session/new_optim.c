@@ -1,4 +1,5 @@
 /* new_optim.c -- the optimizer of a run, by its keys.   SPDX-License-Identifier: MIT */
+#include "optim/optim.h"
 #include "tensor/tensor.h"
 #include "train/session/session.h"
 
@@ -65,6 +66,9 @@ static tutti_status new_muon(tutti__session *s)
                                             ? TUTTI_ADJUST_LR_SPECTRAL_UNCLAMPED
                                             : TUTTI_ADJUST_LR_ORIGINAL,
                            .no_nesterov = !c->nesterov,
+                           .normalize = c->muon_normalize,
+                           .others_by_sgd = strcmp(c->muon_others, "sgd") == 0,
+                           .sgd_momentum = literal(c->muon_others_momentum),
                            .adamw_eps = (float)c->eps});
 }
 
@@ -120,5 +124,7 @@ tutti_status tutti__session_new_optim(tutti__session *s)
         TUTTI_TRY(tutti_optim_offload(s->optim));
     if (!s->config->decay_biases)
         TUTTI_TRY(tutti_optim_no_decay(s->optim));
-    return tutti_optim_lr_groups(s->optim, s->config->lr_groups);
+    TUTTI_TRY(tutti_optim_decay_groups(s->optim, s->config->decay_groups));
+    TUTTI_TRY(tutti_optim_lr_groups(s->optim, s->config->lr_groups));
+    return tutti__optim_lengths(s->optim, s->config->lr_group_epochs);
 }
