@@ -8,12 +8,9 @@
 #include <string.h>
 
 /* Winograd needs a quarter of the multiplications (stride 2: 9 of 16), but transforms of data and weights: it needs full
- * tiles, and enough of them to share the weights. By bench_nn_convolutions (bench/RECORDS.md) it is 1.1 to 5 times as fast
- * as direct convolution with 16 to 512 channels, in each direction and instruction set, except for 512 channels with 4
- * tiles (0.4 to 1.9). */
+ * tiles. By bench_nn_convolutions (bench/RECORDS.md) it is 1.1 to 5 times as fast as direct convolution with 16 to 512 channels, in
+ * each direction and instruction set, except for 512 channels with 4 tiles or less, which share the transformed weights (0.4 to 1.9). */
 #define WINOGRAD_MIN_CHANNELS 16
-#define WINOGRAD_MIN_TILES    4
-#define CHANNELS_PER_TILE     64 /* at most */
 #define WINOGRAD_TILE         4
 
 #define PART_PRODUCTS ((int64_t)1 << 22) /* multiplications, at least */
@@ -89,15 +86,16 @@ const char *tutti__onednn_conv_name(tutti__onednn_conv conv)
     return conv_names[conv];
 }
 
-/* Whether it is faster, according to bench_nn_convolutions. Not measured at run time: bits must not depend on a clock. */
+/* Whether it is faster, according to bench_nn_convolutions. Not measured at run time: bits must not depend on a clock. Nor on the
+ * number of images: a sample has the same bits in a batch of any size. */
 static bool winograd_pays(const convolution *c)
 {
-    const int64_t tiles = c->y.d[0] * ((c->y.d[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE) *
+    const int64_t tiles = ((c->y.d[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE) *
                           ((c->y.d[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE);
-    const int64_t pixels = c->y.d[0] * c->y.d[2] * c->y.d[3];
+    const int64_t pixels = c->y.d[2] * c->y.d[3];
 
     return c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS &&
-           tiles >= WINOGRAD_MIN_TILES && pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6;
+           pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6;
 }
 
 /* One for which there are Winograd kernels. */

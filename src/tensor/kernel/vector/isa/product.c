@@ -20,21 +20,20 @@
  * - y = x w^T: b would be w^T, and transposing all of w costs more than multiplying by it for a small batch. So y^T = w
  *   x^T is computed: the batch is along the vectors, and x is transposed, W x W at a time in registers, and so is each tile
  *   of c.
- * - There a batch of less than a vector would leave lanes empty. If the inner dimension is long, each element of c is then
- *   a dot product along it, W of them at a time, whose lanes are added at the end.
+ * - There a small batch would leave lanes empty, so rows of w are along the vectors, which are transposed, W x W at a time in registers,
+ *   and not stored.
  *
- * Each element of c is summed along the inner dimension in one order, in whatever tile it is; so the number of threads
- * does not change its bits. */
+ * Each element of c is summed along the inner dimension in one order, which follows from the length of that dimension alone; so neither
+ * threads nor the other rows and columns change its bits. A sample has the same ones in a batch of any size. */
 #include "tensor/kernel/vector/isa/pack.h"
 
 #define STRIP    (TILE_ROWS == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
-#define INNER    256                           /* twice that if b is packed */
+#define INNER    512
 #define PACKED   ((int64_t)96 << 10)           /* floats of b in a block: 384 KiB */
 #define WHOLE    ((int64_t)1 << 20)            /* floats of b that are packed once for all rows */
 #define TALL     256                           /* rows that are multiplied by all of it at a time */
 #define STREAMED ((int64_t)1 << 20)            /* floats of c: 4 MiB */
 #define FEW      64                            /* rows */
-#define LONG     (12 * W)                      /* of the inner dimension */
 
 #define AHEAD 16 /* rows of b that are requested before they are packed */
 
@@ -162,6 +161,59 @@ static void multiply_strip(const block *q, int64_t row, int64_t rows)
     }
 }
 
+/* ---- Few columns ----------------------------------------------------------------------------------------------- */
+
+/* n columns of c, whose rows are contiguous: W rows from `row` on. Prefetches the rows that follow. */
+INLINE void multiply_few(const block *q, int64_t row, int n)
+{
+    const tutti__product *p = q->p;
+    const float *a = p->a + row * p->a_row + q->k, *b = p->b + q->column * p->b_column + q->k;
+    float *c = p->c + row + q->column * p->c_step;
+    vec sum[TILE_ROWS], lanes[W];
+    int64_t k = 0;
+
+    EACH (j, n)
+        sum[j] = (vec){0};
+    for (; k + W <= q->inner; k += W) {
+        for (int i = 0; i < W && k % 16 == 0; i++)
+            __builtin_prefetch(a + (W + i) * p->a_row + k, 0, 2);
+        load_transposed(lanes, a + k, p->a_row);
+        EACH (i, W)
+            EACH (j, n)
+                sum[j] = axpy(b[j * p->b_column + k + i], lanes[i], sum[j]);
+    }
+    for (; k < q->inner; k++) {
+        vec one;
+
+        for (int i = 0; i < W; i++)
+            one[i] = a[i * p->a_row + k];
+        EACH (j, n)
+            sum[j] = axpy(b[j * p->b_column + k], one, sum[j]);
+    }
+    EACH (j, n) {
+        float *at = c + j * p->c_step;
+
+        if (q->k > 0)
+            sum[j] += *(const vec_at *)at;
+        else if (p->bias)
+            sum[j] += *(const vec_at *)(p->bias + row);
+        *(vec_at *)at = sum[j];
+    }
+}
+
+#define MULTIPLY_FEW(n)                                                                            \
+    static __attribute__((noinline)) void multiply_few_##n(const block *q, int64_t row)            \
+    {                                                                                              \
+        multiply_few(q, row, n);                                                                   \
+    }
+#define FEW_NAMES(n) multiply_few_##n,
+
+EACH_ROWS(MULTIPLY_FEW)
+static void (*const multiply_columns[TILE_ROWS])(const block *q,
+                                                 int64_t row) = {EACH_ROWS(FEW_NAMES)};
+
+/* ---- Strips ----------------------------------------------------------------------------------------------------- */
+
 static void pack_block(const block *q)
 {
     const tutti__product *p = q->p;
@@ -178,68 +230,12 @@ static void pack_block(const block *q)
 
 static void multiply_strips(const block *q)
 {
-    for (int64_t r = 0; r < q->rows; r += STRIP)
+    int64_t r = 0;
+
+    for (; q->p->transposed && q->columns <= TILE_ROWS && r + W <= q->rows; r += W)
+        multiply_columns[q->columns - 1](q, q->row + r);
+    for (; r < q->rows; r += STRIP)
         multiply_strip(q, q->row + r, min(STRIP, q->rows - r));
-}
-
-/* ---- Dot products ---------------------------------------------------------------------------------------------- */
-
-/* sum += the products at k .. k + n of the inner dimension, for all pairs of rows and columns */
-INLINE void step_dots(vec *sum, const float *const *a, const float *const *b, int64_t k, int64_t n,
-                      int rows, int columns)
-{
-    vec x[W];
-
-    EACH (r, rows)
-        x[r] = some_of(a[r] + k, n);
-    EACH (j, columns) {
-        const vec y = some_of(b[j] + k, n);
-
-        EACH (r, rows)
-            sum[j * rows + r] = multiply_add(x[r], y, sum[j * rows + r]);
-    }
-}
-
-/* W elements of c, rows * columns; beyond its end the last row and column are computed again and discarded. */
-INLINE void multiply_dots(const tutti__product *p, int64_t row, int64_t column, int rows,
-                          int columns)
-{
-    const float *a[W], *b[W];
-    vec sum[W];
-    int64_t k = 0;
-
-    EACH (r, rows)
-        a[r] = p->a + min(row + r, p->rows - 1) * p->a_row;
-    EACH (j, columns)
-        b[j] = p->b + min(column + j, p->columns - 1) * p->b_column;
-    for (int i = 0; i < W; i++)
-        sum[i] = (vec){0};
-    for (; k + W <= p->inner; k += W)
-        step_dots(sum, a, b, k, W, rows, columns);
-    if (k < p->inner)
-        step_dots(sum, a, b, k, p->inner - k, rows, columns);
-    transpose(sum);
-    for (int s = 1; s < W; s *= 2)
-        for (int i = 0; i < W; i += 2 * s)
-            sum[i] += sum[i + s];
-    for (int j = 0; j < columns && column + j < p->columns; j++)
-        for (int r = 0; r < rows && row + r < p->rows; r++)
-            p->c[row + r + (column + j) * p->c_step] =
-                sum[0][j * rows + r] + (p->bias ? p->bias[row + r] : 0);
-}
-
-static void multiply_long(const block *q)
-{
-    const tutti__product *p = q->p;
-    const int64_t end = q->row + q->rows;
-
-    if (p->columns == 1)
-        for (int64_t r = q->row; r < end; r += W)
-            multiply_dots(p, r, 0, W, 1);
-    else
-        for (int64_t r = q->row; r < end; r += W / 4)
-            for (int64_t j = 0; j < p->columns; j += 4)
-                multiply_dots(p, r, j, W / 4, 4);
 }
 
 /* ---- The whole product ----------------------------------------------------------------------------------------- */
@@ -249,7 +245,7 @@ static void multiply_long(const block *q)
 
 typedef struct parts {
     const tutti__product *p;
-    bool packs, dots, by_rows;
+    bool packs, by_rows;
     int64_t size;               /* rows or columns of each but the last */
     int64_t n;                  /* of one product */
     int64_t products, together; /* with a c of their own; products per job, if each is one part */
@@ -273,20 +269,15 @@ static void find_product(tutti__product *p, int64_t number, bool summed)
     }
 }
 
-/* The inner dimension in nearly equal blocks, of which all columns fit, if they are few. By the shape of the whole product: sums
- * depend on it. */
+/* The inner dimension in nearly equal blocks. By its length alone: sums depend on it. */
 static int64_t inner_of_block(const parts *t)
 {
-    const tutti__product *p = t->p;
-    const int64_t fit = PACKED / ((p->columns + PANEL - 1) / PANEL * PANEL);
-    const int64_t most =
-        !t->packs || fit < INNER ? INNER * (t->packs ? 2 : 1) : min(fit, 2 * INNER);
-    const int64_t n = (p->inner + most - 1) / most;
+    const int64_t n = (t->p->inner + INNER - 1) / INNER;
 
-    return (p->inner + n - 1) / n;
+    return (t->p->inner + n - 1) / n;
 }
 
-#define STRIPS (2 * INNER * STRIP) /* floats of a strip, at most */
+#define STRIPS (INNER * STRIP) /* floats of a strip, at most */
 
 static int64_t whole_panels(int64_t columns)
 {
@@ -304,8 +295,6 @@ static int64_t packed_by(const parts *t, int64_t rows, int64_t columns)
 {
     const int64_t inner = inner_of_block(t);
 
-    if (t->dots)
-        return 0;
     if (is_tall(t, rows, columns))
         return whole_panels(columns) * t->p->inner;
     return t->packs ? min(PACKED, whole_panels(columns) * inner) : PANEL * inner;
@@ -402,9 +391,7 @@ static void multiply_part(const parts *t, const tutti__product *p, int64_t numbe
                      .packed = work + STRIPS,
                      .strip = work};
 
-    if (t->dots)
-        multiply_long(&q);
-    else if (is_tall(t, q.rows, s.column_end - s.column))
+    if (is_tall(t, q.rows, s.column_end - s.column))
         multiply_tall(q, &s);
     else
         multiply_blocks(q, &s);
@@ -440,8 +427,7 @@ static parts parts_of(const tutti_ctx *cx, const tutti__product *p)
 
     for (int i = 0; i < p->n_batch; i++)
         *(p->c_batch[i] ? &t.products : &t.sums) *= p->batch[i];
-    t.dots = p->transposed && p->inner >= LONG && (p->columns < W || p->rows < W);
-    t.by_rows = t.dots || p->rows > p->columns;
+    t.by_rows = p->rows > p->columns;
     of = t.by_rows ? p->rows : p->columns;
     n = cx->threads < 2 || t.products >= 4 * cx->threads
             ? 1

@@ -117,6 +117,32 @@ INLINE void transpose(vec *rows)
     TUTTI__SWAP_BIT(rows, 1)
 }
 
+#if W >= 8
+typedef float vec_half_at __attribute__((vector_size(W * 2), aligned(4), may_alias));
+#define TUTTI__BOTH(i, s) (i)
+#endif
+
+/* The same of rows in memory, `step` apart: halves are swapped by the loads. */
+INLINE void load_transposed(vec *rows, const float *from, int64_t step)
+{
+#if W >= 8
+    for (int i = 0; i < W; i++) {
+        const float *at = from + i % (W / 2) * step + i / (W / 2) * (W / 2);
+
+        rows[i] = __builtin_shufflevector(*(const vec_half_at *)at, *(const vec_half_at *)(at + W / 2 * step), TUTTI__LANES_OF(TUTTI__BOTH, 0));
+    }
+#if W >= 16
+    TUTTI__SWAP_BIT(rows, 4)
+#endif
+    TUTTI__SWAP_BIT(rows, 2)
+    TUTTI__SWAP_BIT(rows, 1)
+#else
+    for (int i = 0; i < W; i++)
+        rows[i] = *(const vec_at *)(from + i * step);
+    transpose(rows);
+#endif
+}
+
 /* name_avx2: the name by which other files use a function of this folder */
 #define TUTTI__JOIN_(a, b)  a##_##b
 #define TUTTI__JOIN(a, b)   TUTTI__JOIN_(a, b)
