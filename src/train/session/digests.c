@@ -126,9 +126,19 @@ static void clear(tutti__digests *d)
     begin_line(d, -1);
 }
 
+/* With auto a host on which the run has no folder, since it is another's, gets none for the record. */
+static bool has_place(const tutti__digests *d)
+{
+    return d->s->config->trace_digests > 0 || tutti__is_folder(d->s->config->run_dir);
+}
+
 static void write_lines(tutti__digests *d)
 {
     check_made(d, json_array_extend(d->first, d->lines) == 0);
+    if (json_array_size(d->first) > 0 && !has_place(d)) {
+        d->ended = true;
+        stop_recording(d);
+    }
     if (!d->ended && json_array_size(d->first) > 0)
         check(d, tutti__digest_file_append(d->s->config->run_dir, d->s->rank, d->first));
     json_array_clear(d->first);
