@@ -139,6 +139,17 @@ assert any(k[3] == "stem.1.running_mean" for k in r if k[2] == "buffer")
 assert any(k[2] == "forward" for k in record("lstm", 1))
 PYTHON
 
+# ---- Memory that the host cannot read.
+for device in cpu strict; do
+    TUTTI_KERNELS=reference recorded mlp.$device $mlp --device $device --optimizer adamw
+    TUTTI_KERNELS=reference recorded text.$device $gpt2 --device $device --max-steps 1
+done
+read_back "the strict device" <<'PYTHON'
+assert record("mlp.cpu", 0) == record("mlp.strict", 0)
+cpu, strict = record("text.cpu", 0), record("text.strict", 0)  # where the logits are stored, and not summed in chunks
+assert {k[3] for k in cpu.keys() ^ strict.keys()} == {""} and all(cpu[k] == strict[k] for k in cpu if k[2] == "forward")
+PYTHON
+
 # ---- A resumed run goes on with its record, and what it does again replaces what was there.
 train resumed $mlp --checkpoint-every 2 --keep-checkpoints 0 --trace-digests
 cp -r resumed first
@@ -157,6 +168,15 @@ read_back "a new run in the folder" <<'PYTHON'
 assert [json.loads(l)["step"] for l in open("resumed/digests/rank-0.jsonl")] == [0, 0, 1, 2, 3, 4]
 assert open("resumed/earlier-1/digests/rank-0.jsonl").readline()
 PYTHON
+
+# ---- A host without the run's folder gets none, unless the record was asked for.
+for record in auto 1; do
+    mkdir -p there/$record/0 there/$record/1
+    TUTTI=$TUTTI timeout 60 "$TUTTI" run -n 2 bash -c "cd there/$record/\$RANK && exec \"\$TUTTI\" train $mlp --run-dir run --trace-digests $record" >there.out 2>&1 ||
+        { cat there.out && fail "ranks in two folders"; }
+done
+[ "$(cd there && find . -name 'rank-*' | sort | tr '\n' ' ')" = "./1/0/run/digests/rank-0.jsonl ./1/1/run/digests/rank-1.jsonl ./auto/0/run/digests/rank-0.jsonl " ] ||
+    fail "records: $(find there -name 'rank-*')"
 
 # ---- A record that cannot be written ends, and the run does not.
 mkdir -p lost

@@ -5,7 +5,7 @@ mlp="--model mlp --augment off --threads 1"
 
 # Its contents are as documented.
 train run $mlp --epochs 1 --log-every 20
-[ "$(ls run | tr '\n' ' ')" = "checkpoints config.json metrics.jsonl model.safetensors summary.json " ] || fail "files: $(ls run)"
+[ "$(ls run | tr '\n' ' ')" = "checkpoints config.json digests metrics.jsonl model.safetensors summary.json " ] || fail "files: $(ls run)"
 for key in status world_size steps epochs train_loss val_loss val_accuracy images_per_s seconds parameters parameter_digest \
     gradient_bytes wire_bytes ema_digest planned_memory peak_memory best_step best_value reason time device shards samples_digest lost_workers joined_workers \
     left_workers lost_attempts taken_over_shards val_top5_accuracy val_f1 confusion; do

@@ -25,10 +25,29 @@ static bool evaluates(int key)
            key == TUTTI__KEY_OF_sample_tokens;
 }
 
-/* Keys about paths, output, and distribution of work: the result is the same, at most to rounding. */
+/* Keys that say what is shown and recorded. */
+static bool is_output(int key)
+{
+    switch (key) {
+    case TUTTI__KEY_OF_log_every:
+    case TUTTI__KEY_OF_progress:
+    case TUTTI__KEY_OF_tensorboard:
+    case TUTTI__KEY_OF_histograms:
+    case TUTTI__KEY_OF_wandb:
+    case TUTTI__KEY_OF_prometheus:
+    case TUTTI__KEY_OF_system_metrics:
+    case TUTTI__KEY_OF_profile:
+    case TUTTI__KEY_OF_trace_digests:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Keys about paths, and distribution of work: the result is the same, at most to rounding. */
 static bool is_free(int key, const tutti__train_config *config, const json_t *keys)
 {
-    if (is_layout(key) || evaluates(key))
+    if (is_layout(key) || evaluates(key) || is_output(key))
         return true;
     switch (key) {
     case TUTTI__KEY_OF_model_file:
@@ -58,15 +77,6 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_init_partial:
     case TUTTI__KEY_OF_lora_init:
     case TUTTI__KEY_OF_guard:
-    case TUTTI__KEY_OF_log_every:
-    case TUTTI__KEY_OF_progress:
-    case TUTTI__KEY_OF_tensorboard:
-    case TUTTI__KEY_OF_histograms:
-    case TUTTI__KEY_OF_wandb:
-    case TUTTI__KEY_OF_prometheus:
-    case TUTTI__KEY_OF_system_metrics:
-    case TUTTI__KEY_OF_profile:
-    case TUTTI__KEY_OF_trace_digests:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:
         return true;

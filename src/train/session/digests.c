@@ -42,8 +42,8 @@ typedef struct tutti__digests {
         first; /* before those: of the process, and as another rank; written after a step, since a run may fail in its first */
     output *outputs; /* of the step */
     size_t n_outputs, capacity;
-    /* auto: the distance of recorded steps, how many were recorded with it, and times: since the end of the first record, taken since
-     * then, by the current record, and by the last one */
+    /* auto: the distance of recorded steps, how many were recorded with it, and times: the end of the first record, what records took
+     * since then, and what the current and the last one took */
     uint64_t every, dense, since_ns, taken_ns, taking_ns, last_ns;
 } tutti__digests;
 
@@ -126,9 +126,19 @@ static void clear(tutti__digests *d)
     begin_line(d, -1);
 }
 
+/* With auto a host on which the run has no folder, since it is another's, gets none for the record. */
+static bool has_place(const tutti__digests *d)
+{
+    return d->s->config->trace_digests > 0 || tutti__is_folder(d->s->config->run_dir);
+}
+
 static void write_lines(tutti__digests *d)
 {
     check_made(d, json_array_extend(d->first, d->lines) == 0);
+    if (json_array_size(d->first) > 0 && !has_place(d)) {
+        d->ended = true;
+        stop_recording(d);
+    }
     if (!d->ended && json_array_size(d->first) > 0)
         check(d, tutti__digest_file_append(d->s->config->run_dir, d->s->rank, d->first));
     json_array_clear(d->first);
@@ -136,6 +146,12 @@ static void write_lines(tutti__digests *d)
 }
 
 /* ---- What a step makes ---- */
+
+/* Counts time since begin_ns that the record took. */
+static void took(tutti__digests *d, uint64_t begin_ns)
+{
+    d->taking_ns += tutti__now_ns() - begin_ns;
+}
 
 /* The module's name, and what its layer has computed besides, as in "b1+relu". */
 static void name_output(const tutti_module *m, const char *with, char name[160])
@@ -185,6 +201,7 @@ static const output *find(const tutti__digests *d, const tutti_tensor *y)
 static void on_forward(void *self, const tutti_module *m, const char *with, tutti_tensor *y)
 {
     tutti__digests *d = self;
+    const uint64_t begin_ns = tutti__now_ns();
     const int64_t micro_batch = micro_batch_of(d, m);
     const output *same = find(d, y);
     tutti__fingerprint f;
@@ -201,10 +218,12 @@ static void on_forward(void *self, const tutti_module *m, const char *with, tutt
     *o = (output){y, y->serial, m, with, micro_batch, f};
     name_output(m, with, name);
     add_entry(d, "forward", name, &f, micro_batch);
+    took(d, begin_ns);
 }
 
 static void on_backward(void *self, tutti_tensor *y)
 {
+    const uint64_t begin_ns = tutti__now_ns();
     tutti__digests *d = self;
     tutti__fingerprint f;
     bool known = false;
@@ -220,6 +239,7 @@ static void on_backward(void *self, tutti_tensor *y)
         if (o->y == y && o->serial == y->serial)
             add_entry(d, "backward", name, &f, o->micro_batch);
     }
+    took(d, begin_ns);
 }
 
 /* ---- Memory of parameters ---- */
@@ -296,12 +316,6 @@ static void add_flat(tutti__digests *d, const char *kind, const char *name, cons
         add_range(d, kind, name, &whole, m, range, begin);
         begin += tutti__range_state(range);
     }
-}
-
-/* Counts time since begin_ns that the record took. */
-static void took(tutti__digests *d, uint64_t begin_ns)
-{
-    d->taking_ns += tutti__now_ns() - begin_ns;
 }
 
 static void on_gradient(void *self, tutti_tensor *t)
@@ -454,6 +468,8 @@ static void count_time(tutti__digests *d)
         d->taken_ns += d->taking_ns;
     d->last_ns = d->taking_ns;
     d->dense++;
+    tutti_log(TUTTI_LOG_DEBUG, "train", "digests of step %llu took %.3f ms",
+              (unsigned long long)d->s->step.number, (double)d->taking_ns * 1e-6);
 }
 
 void tutti__digests_begin(tutti__session *s)
