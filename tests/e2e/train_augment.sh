@@ -9,12 +9,13 @@ own() { # DIR RANKS WHAT KEYS...: the program, which must succeed
     [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: $dir $ranks $what $*"; }
 }
 
-all="--mixup 0.2 --cutmix 1 --random-erasing 0.5 --color-jitter 0.4,0.3,0.2,0.1 --label-smoothing 0.1"
+all="--flip alternate --crop-padding 2 --padding-mode reflect --mixup 0.2 --cutmix 1 --random-erasing 0.5 --color-jitter 0.4,0.3,0.2,0.1 --label-smoothing 0.1"
 keys="--model mlp --batch-size 16 --max-steps 12 --eval-every 0 --schedule constant --warmup-epochs 0 --threads 1"
 
 # Each changes the bits, and has the same for any number of threads that read.
 train none $keys
-for key in "--mixup 0.2" "--cutmix 1" "--random-erasing 0.5" "--color-jitter 0.4"; do
+for key in "--mixup 0.2" "--cutmix 1" "--random-erasing 0.5" "--color-jitter 0.4" "--flip random" "--flip alternate" "--crop-padding 2" \
+    "--crop-padding 0" "--padding-mode reflect"; do
     train one $keys $key --workers 0
     train more $keys $key --workers 3
     same one more
@@ -67,6 +68,11 @@ awk -v l="$(field rows/summary.json val_loss)" 'BEGIN { exit !(l < 0.01) }' || f
 # What does not fit
 refused 2 'color_jitter: "0.4,1" is not one number, three or four; expected the strength (0 to 100) of brightness' "$TUTTI" train --color-jitter 0.4,1
 refused 2 'color_jitter: "-1" is not' "$TUTTI" train --color-jitter=-1
+for key in "--flip off" "--crop-padding 4" "--padding-mode reflect"; do
+    refused 2 ': crops and flips are made with augment, which is off; add --augment, or leave' "$TUTTI" train --run-dir x --no-augment $key
+done
+refused 2 'padding_mode: crop_padding=0 pads nothing' "$TUTTI" train --run-dir x --crop-padding 0 --padding-mode reflect
+refused 2 'crop_padding: it is 8, and images are 8 x 8 pixels; expected less than 8' "$TUTTI" train --run-dir x --crop-padding 8
 refused 2 'mixup: it is 0.0001, expected 0 (off), or 0.001 to 1000' "$TUTTI" train --run-dir x --mixup 0.0001
 refused 2 'cutmix: -1 is out of range; expected 0 to 1000' "$TUTTI" train --cutmix=-1
 refused 2 'random_erasing: 1.5 is out of range; expected 0 to 1' "$TUTTI" train --random-erasing 1.5

@@ -49,17 +49,24 @@ static void augmentation_depends_on_seed_epoch_and_sample_only(void **state)
     tutti_dataset_free(dataset);
 }
 
-/* Is x the image moved by (down, right), perhaps mirrored, with the byte 0 from beyond its edge? */
+/* Row or column i of the padded image: torch.nn.functional.pad's; -1: the byte 0. */
+static int padded(int i, tutti_pad_mode mode)
+{
+    if (i >= 0 && i < SIDE)
+        return i;
+    return mode == TUTTI_PAD_CONSTANT ? -1 : i < 0 ? -i : 2 * SIDE - 2 - i;
+}
+
+/* Is x the image moved by (down, right), perhaps mirrored, with the padding from beyond its edge? */
 static bool is_moved(const tutti_dataset *dataset, const uint8_t *image, const float *x, int down,
-                     int right, bool flip)
+                     int right, bool flip, tutti_pad_mode mode)
 {
     for (int c = 0; c < 3; c++)
         for (int i = 0; i < SIDE; i++)
             for (int j = 0; j < SIDE; j++) {
-                int a = i + down, b = (flip ? SIDE - 1 - j : j) + right;
-                uint8_t byte = a < 0 || a >= SIDE || b < 0 || b >= SIDE
-                                   ? 0
-                                   : image[c * SIDE * SIDE + a * SIDE + b];
+                int a = padded(i + down, mode);
+                int b = padded((flip ? SIDE - 1 - j : j) + right, mode);
+                uint8_t byte = a < 0 || b < 0 ? 0 : image[c * SIDE * SIDE + a * SIDE + b];
 
                 if (x[c * SIDE * SIDE + i * SIDE + j] !=
                     ((float)byte / 255.0f - dataset->info.mean[c]) / dataset->info.std[c])
@@ -87,7 +94,8 @@ static void augmentation_is_a_crop_of_the_padded_image_and_a_flip(void **state)
             assert_int_equal(tutti_dataset_read(dataset, sample, image, &label), TUTTI_OK);
             tutti__transform_apply(&t, epoch, sample, image, x);
             for (int k = 0; k < 2 * 81; k++)
-                if (is_moved(dataset, image, x, k / 2 / 9 - 4, k / 2 % 9 - 4, k % 2)) {
+                if (is_moved(dataset, image, x, k / 2 / 9 - 4, k / 2 % 9 - 4, k % 2,
+                             TUTTI_PAD_CONSTANT)) {
                     found++;
                     moved[k / 2 / 9][k / 2 % 9]++;
                     flips += k % 2;
@@ -97,6 +105,133 @@ static void augmentation_is_a_crop_of_the_padded_image_and_a_flip(void **state)
     for (int k = 0; k < 81; k++) /* 2120 draws over 81 places: each about 26 times */
         assert_in_range(moved[k / 9][k % 9], 8, 52);
     assert_in_range(flips, 960, 1160); /* half of 2120 */
+    tutti_dataset_free(dataset);
+}
+
+/* How a sample was moved and mirrored, with crops of reflected padding. */
+static void find_move(const tutti_dataset *dataset, const tutti__transform *t, uint64_t epoch,
+                      size_t sample, int at[3])
+{
+    uint8_t image[PIXELS];
+    float x[PIXELS];
+    int64_t label;
+    int found = 0, p = t->padding, n = 2 * p + 1;
+
+    assert_int_equal(tutti_dataset_read(dataset, sample, image, &label), TUTTI_OK);
+    tutti__transform_apply(t, epoch, sample, image, x);
+    for (int k = 0; k < 2 * n * n; k++)
+        if (is_moved(dataset, image, x, k / 2 / n - p, k / 2 % n - p, k % 2, t->padding_mode)) {
+            found++;
+            at[0] = k / 2 / n;
+            at[1] = k / 2 % n;
+            at[2] = k % 2;
+        }
+    assert_int_equal(found, 1);
+}
+
+static void alternating_flips_show_both_directions_in_two_epochs(void **state)
+{
+    enum { EPOCHS = 20, PADDING = 2, PLACES = 2 * PADDING + 1 };
+    tutti_augment_opts alternate = {
+        .flip = TUTTI_FLIP_ALTERNATE, .crop_padding = PADDING, .padding_mode = TUTTI_PAD_REFLECT};
+    tutti_augment_opts random = alternate;
+    tutti_dataset *dataset = counting_new();
+    tutti__transform a, r;
+    int moved[PLACES][PLACES] = {{0}}, flips = 0;
+
+    (void)state;
+    random.flip = TUTTI_FLIP_RANDOM;
+    assert_int_equal(tutti__transform_init(&a, &dataset->info, 0, true, 3, &alternate), TUTTI_OK);
+    assert_int_equal(tutti__transform_init(&r, &dataset->info, 0, true, 3, &random), TUTTI_OK);
+    for (size_t sample = 0; sample < COUNT; sample++) {
+        int first[3], at[3];
+
+        find_move(dataset, &r, 0, sample, first);
+        flips += first[2];
+        for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
+            find_move(dataset, &a, epoch, sample, at);
+            assert_int_equal(at[2], first[2] ^ (int)(epoch & 1));
+            moved[at[0]][at[1]]++;
+        }
+    }
+    for (int k = 0; k < PLACES * PLACES; k++) /* 1060 draws over 25 places */
+        assert_in_range(moved[k / PLACES][k % PLACES], 18, 72);
+    assert_in_range(flips, COUNT / 4, COUNT * 3 / 4);
+    tutti_dataset_free(dataset);
+}
+
+static void crops_and_flips_are_left_out(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+    tutti_loader *loader =
+        loader_new(dataset, NULL,
+                   (tutti_loader_opts){.batch = COUNT,
+                                       .augment = true,
+                                       .augmentation = &(tutti_augment_opts){.flip = TUTTI_FLIP_OFF,
+                                                                             .crop_padding = -1}});
+    uint8_t image[PIXELS];
+    tutti_batch batch;
+    int64_t label;
+
+    (void)state;
+    assert_true(tutti_loader_next(loader, &batch));
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(tutti_dataset_read(dataset, batch.samples[i], image, &label), TUTTI_OK);
+        assert_true(is_moved(dataset, image, (const float *)batch.x.p + i * PIXELS, 0, 0, false,
+                             TUTTI_PAD_CONSTANT));
+    }
+    tutti_loader_free(loader);
+    tutti_dataset_free(dataset);
+}
+
+/* A mask goes where its image goes, also in what is reflected. */
+static void masks_are_reflected_with_their_image(void **state)
+{
+    const tutti_augment_opts opts = {
+        .flip = TUTTI_FLIP_ALTERNATE, .crop_padding = 3, .padding_mode = TUTTI_PAD_REFLECT};
+    const tutti_field field = {.name = "mask",
+                               .dtype = TUTTI_U8,
+                               .shape = TUTTI_SHAPE(SIDE, SIDE),
+                               .moves = true,
+                               .fill = 9};
+    tutti_dataset *dataset = counting_new();
+    tutti__transform t;
+    uint8_t image[PIXELS];
+    int64_t mask[SIDE * SIDE], label;
+    float x[PIXELS];
+
+    (void)state;
+    assert_int_equal(tutti__transform_init(&t, &dataset->info, 0, true, 3, &opts), TUTTI_OK);
+    for (size_t sample = 0; sample < COUNT; sample++) {
+        assert_int_equal(tutti_dataset_read(dataset, sample, image, &label), TUTTI_OK);
+        tutti__transform_apply(&t, 1, sample, image, x);
+        tutti__transform_field(&t, 1, sample, &field, image, mask);
+        for (int i = 0; i < SIDE * SIDE; i++)
+            assert_true(x[i] == t.table[0][mask[i]]);
+    }
+    tutti_dataset_free(dataset);
+}
+
+static void refuse(const tutti_dataset *dataset, tutti_augment_opts opts, const char *text)
+{
+    tutti_loader *loader;
+
+    assert_int_equal(
+        tutti_loader_new(&loader, dataset, NULL,
+                         &(tutti_loader_opts){.batch = 2, .augment = true, .augmentation = &opts}),
+        TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), text));
+}
+
+static void wrong_crops_and_flips_are_refused(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+
+    (void)state;
+    refuse(dataset, (tutti_augment_opts){.crop_padding = SIDE}, "crop_padding: it is ");
+    refuse(dataset, (tutti_augment_opts){.flip = (tutti_flip_mode)4}, "flip: it is 4");
+    refuse(dataset, (tutti_augment_opts){.padding_mode = TUTTI_PAD_CIRCULAR},
+           "padding_mode: it is 3, expected TUTTI_PAD_CONSTANT or TUTTI_PAD_REFLECT");
     tutti_dataset_free(dataset);
 }
 
@@ -177,6 +312,21 @@ static const tutti_dataset_format SIZED = {.name = "sized",
                                            .read = sized_read,
                                            .read_random = sized_read_random};
 
+static void random_parts_are_not_padded(void **state)
+{
+    tutti_dataset *dataset;
+
+    (void)state;
+    assert_int_equal(
+        tutti_dataset_open_with(&dataset, "sized:train",
+                                &(tutti_dataset_opts){.format = &SIZED, .image_size = 4}),
+        TUTTI_OK);
+    refuse(dataset, (tutti_augment_opts){.crop_padding = 2},
+           "crop_padding: it is of crops of padded images, and with image_size");
+    refuse(dataset, (tutti_augment_opts){.padding_mode = TUTTI_PAD_REFLECT}, "padding_mode: it is");
+    tutti_dataset_free(dataset);
+}
+
 static void read_parts(int workers, int ranks, uint64_t epoch, uint64_t seed, bool augment,
                        float parts[COUNT][48])
 {
@@ -230,6 +380,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(augmentation_depends_on_seed_epoch_and_sample_only),
         cmocka_unit_test(augmentation_is_a_crop_of_the_padded_image_and_a_flip),
+        cmocka_unit_test(alternating_flips_show_both_directions_in_two_epochs),
+        cmocka_unit_test(crops_and_flips_are_left_out),
+        cmocka_unit_test(masks_are_reflected_with_their_image),
+        cmocka_unit_test(wrong_crops_and_flips_are_refused),
+        cmocka_unit_test(random_parts_are_not_padded),
         cmocka_unit_test(grey_digits_are_moved_by_one_and_not_mirrored),
         cmocka_unit_test(grey_becomes_three_equal_channels),
         cmocka_unit_test(random_parts_depend_on_seed_epoch_and_sample_only),
