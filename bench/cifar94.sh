@@ -15,7 +15,7 @@
 . "$(dirname "$0")/lib.sh"
 DATA=${DATA:-} SEEDS=${SEEDS-0} RANKS=${RANKS:-$(nproc)} THREADS=${THREADS:-1} KEYS=${KEYS:-} STEPS=${STEPS:-6} ROUNDS=${ROUNDS:-3}
 PYTHON=${PYTHON:-python3} AIRBENCH=${AIRBENCH:-} ISA=${ISA:-auto} RUN=${RUN:-$work}
-SAMPLES=2000 TRAINING=707.8e6 FORWARD=236.3e6 TEST=10000 VIEWS=6
+SAMPLES=2000 TRAINING=707.8e6 FORWARD=236.3e6 VIEWS=6
 [ -d "$DATA" ] || { echo "cifar94.sh: no CIFAR-10; name its folder, as DATA=DIR" && exit 0; }
 [ $((SAMPLES % RANKS)) = 0 ] || { echo "cifar94.sh: RANKS=$RANKS do not divide the $SAMPLES images of a step" >&2 && exit 2; }
 [ "$STEPS" -ge 3 ] || { echo "cifar94.sh: STEPS=$STEPS, expected at least 3, of which the last are measured" >&2 && exit 2; }
@@ -46,7 +46,7 @@ for seed in $SEEDS; do
     images=$(($(field "$run/summary.json" steps) * SAMPLES)) rate=$(field "$run/summary.json" images_per_s)
     awk -v seed="$seed" -v s="$seconds" -v cpu="$(awk "BEGIN { print $user + $system }")" -v n="$images" -v rate="$rate" -v peak="$peak" \
         -v plain="$(field "$work/eval.json" accuracy)" -v views="$(field "$run/summary.json" val_accuracy)" \
-        -v flops="$(awk "BEGIN { print $images * $TRAINING + $TEST * $VIEWS * $FORWARD }")" 'BEGIN {
+        -v flops="$(awk "BEGIN { print $images * $TRAINING + $(sed -n 's/^  "images": \([0-9]*\).*/\1/p' "$work/eval.json") * $VIEWS * $FORWARD }")" 'BEGIN {
         printf "| %s | %.1f | %.1f | %.1f | %.0f | %.2f | %.1f | %.2f %% | %.2f %% |\n", seed, s, n / rate, rate, flops / s / 1e9, flops / s / 1e9 / peak, cpu,
             100 * plain, 100 * views }' | tee -a "$work/rows"
 done

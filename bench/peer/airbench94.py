@@ -135,17 +135,18 @@ def optimizers(net, samples):
     return torch.optim.SGD(groups, momentum=VECTOR_MOMENTUM, nesterov=True), Muon([p for p in net.parameters() if p.ndim == 4 and p.requires_grad])
 
 
-def add_up(net, world):
-    """Gradients become the sums over ranks."""
+def add_up(net, loss, world):
+    """Gradients become the sums over ranks; returns that of the loss."""
     if world == 1:
-        return
+        return loss.item()
     with_gradient = [p for p in net.parameters() if p.grad is not None]
-    flat = torch.cat([p.grad.flatten() for p in with_gradient])
+    flat = torch.cat([*(p.grad.flatten() for p in with_gradient), loss.detach().view(1)])
     dist.all_reduce(flat)
     at = 0
     for p in with_gradient:
         p.grad.copy_(flat[at:at + p.numel()].view_as(p))
         at += p.numel()
+    return flat[-1].item()
 
 
 # ---- Evaluation
@@ -221,7 +222,7 @@ def main():
             for p in net.parameters():
                 p.grad = None
             loss.backward()
-            add_up(net, world)
+            loss_sum = add_up(net, loss, world)
             for group in sgd.param_groups:
                 last = BIAS_EPOCHS * per_epoch if group["params"][0] is net.whiten.bias else total
                 group["lr"] = group["full"] * max(0, 1 - step / last)
@@ -230,7 +231,7 @@ def main():
             step += 1
             seconds.append(time.monotonic() - t)
             if rank == 0:
-                print(f"step {step} loss {loss.item() / o.batch:.6f} seconds {seconds[-1]:.4f}", flush=True)
+                print(f"step {step} loss {loss_sum / o.batch / world:.6f} seconds {seconds[-1]:.4f}", flush=True)
             if step == o.steps:
                 break
         if step == o.steps:

@@ -242,13 +242,14 @@ static void note(tutti__node *n, bool backward, uint64_t begin_ns, uint64_t end_
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* Stores the lazy sources that n's kernels do not read as such; backward only what it reads. */
+/* Stores the lazy sources that n's kernels do not read as such, nor plain.c piece by piece; backward only what it reads. */
 static tutti_status compute_lazy(const tutti__node *n, bool backward)
 {
     const unsigned reads = backward ? n->op->plain.backward_reads : ~0u;
 
     for (int i = 0; i < n->n_src; i++)
-        if (n->src[i] && tutti__source_in(reads & ~n->op->lazy, i))
+        if (n->src[i] && tutti__source_in(reads & ~n->op->lazy, i) &&
+            !tutti__plain_reads_lazy(n, n->src[i]))
             TUTTI_TRY(tutti__tensor_compute(n->src[i]));
     return TUTTI_OK;
 }

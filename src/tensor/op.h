@@ -28,6 +28,8 @@ typedef struct tutti__op {
     unsigned rounds;
     /* Its row in op/elementwise.def, whose kernels replace its plain C. */
     tutti__formula formula;
+    /* Elementwise: of zeros the result is 0, and so is a source's gradient, as in the padding of layouts. */
+    bool keeps_zeros;
     /* In backward the result is computed again, rather than kept, for those who read it: forward costs little, and backward reads
      * source 0 anyway. Within models only, as results of others may be read at any time. */
     bool again;
@@ -130,6 +132,8 @@ static inline tutti__formula_args tutti__node_formula(const tutti__node *n)
  * on the host. UNSUPPORTED: there is neither plain C nor a kernel. */
 tutti_status tutti__plain_forward(tutti__node *n);
 tutti_status tutti__plain_backward(tutti__node *n);
+/* Whether they can read a source that is lazy, and not stored, as such. */
+bool tutti__plain_reads_lazy(const tutti__node *n, const tutti_tensor *t);
 
 /* tutti_op_run with any number of sources if there are kernels; counts uses of parameters. op must outlive the step. */
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,

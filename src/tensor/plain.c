@@ -4,16 +4,16 @@
  *
  * Sources are passed as F32, row-major, in host memory; others are converted by the kernels' reorder, the device's copy, and
  * the 16-bit conversions, and results are converted back. On the CPU in F32 nothing is copied. An elementwise operation takes
- * its elements in the order in memory, if all tensors have the same layout without padding; then a blocked layout is kept. Its
- * parts are computed by the context's threads, with the same bits for any number of them; elements of 16 bit are converted in pieces of
- * these, which stay in the cache. Sources that are broadcast are expanded part by part; their gradients are computed in the
+ * its elements in the order in memory, if all tensors have the same layout, without padding unless zeros stay zeros; then a blocked layout is kept. Its
+ * parts are computed by the context's threads, with the same bits for any number of them; elements of 16 bit are converted, and those of lazy tensors
+ * computed, in pieces of these, which stay in the cache. Sources that are broadcast are expanded part by part; their gradients are computed in the
  * result's shape, then summed. */
 #include "tensor/broadcast.h"
 #include "tensor/op.h"
 #include "tensor/parallel.h"
 
 #define PART       ((int64_t)1 << 14) /* elements per job */
-#define PIECE      ((int64_t)2048)    /* of them, if any have 16 bit */
+#define PIECE      ((int64_t)2048)    /* of them, if any have 16 bit or are lazy */
 #define MAX_COPIES (6 * TUTTI_OP_MAX_SOURCES + 8)
 
 typedef void plain_function(const tutti_op_args *p);
@@ -58,10 +58,23 @@ static void work_init(work *w, tutti__node *n)
     }
 }
 
+bool tutti__plain_reads_lazy(const tutti__node *n, const tutti_tensor *t)
+{
+    return t->lazy && t->lazy->read && !t->data && n->op->plain.elementwise && !n->op->forward &&
+           !n->op->backward && t->dtype == TUTTI_F32 && t->cx->device_ops->is_host &&
+           tutti_shape_equal(t->shape, n->dst->shape);
+}
+
 /* Whether the elements are where the functions read and write them. */
 static bool in_place(const work *w)
 {
     return w->by_device || w->cx->device_ops->is_host;
+}
+
+/* Whether a source's elements are computed by pieces; it has no memory then. */
+static bool is_computed(const work *w, const tutti_tensor *t)
+{
+    return t->layout == w->layout && tutti__plain_reads_lazy(w->n, t);
 }
 
 /* Whether t's elements are converted by pieces: `see` and `place` give its own memory then. */
@@ -127,8 +140,14 @@ static tutti_status cast_of(work *w, tutti_tensor *t, const void *elements, tutt
 static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
 {
     const size_t count = (size_t)tutti_shape_count(t->shape);
-    void *p = t->data;
+    void *p;
 
+    if (is_computed(w, t)) {
+        *p_p = t; /* instead */
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti__tensor_compute(t));
+    p = t->data;
     if (t->layout != w->layout) {
         tutti_tensor *copy;
 
@@ -228,7 +247,7 @@ static tutti_status put(work *w, tutti_tensor *t, const void *computed)
 
 /* ---- Layouts ----------------------------------------------------------------------------------- */
 
-/* Whether t can be taken in memory order: it has the layout of the tensors before it, and no padding. */
+/* Whether t can be taken in memory order: it has the layout of the tensors before it. */
 static bool lies_alike(const work *w, const tutti_tensor *y, const tutti_tensor *t)
 {
     return t->layout == w->layout && t->dtype == y->dtype && tutti_shape_equal(t->shape, y->shape);
@@ -242,7 +261,9 @@ static const tutti__layout *common_layout(work *w, unsigned reads, tutti_tensor 
     bool alike = n->op->plain.elementwise && w->cx->device_ops->is_host;
 
     w->layout = dy ? dy->layout : n->src[0] ? n->src[0]->layout : NULL;
-    if (!alike || !w->layout || w->layout->bytes != tutti__tensor_bytes(y))
+    if (!alike || !w->layout ||
+        (w->layout->bytes != tutti__tensor_bytes(y) &&
+         !(n->op->keeps_zeros && y->dtype == TUTTI_F32)))
         return NULL;
     for (int i = 0; i < n->n_src && alike; i++)
         if (n->src[i] && tutti__source_in(reads, i))
@@ -252,6 +273,14 @@ static const tutti__layout *common_layout(work *w, unsigned reads, tutti_tensor 
     if (dy && (reads & TUTTI_OP_RESULT))
         alike = alike && lies_alike(w, y, y);
     return alike ? w->layout : NULL;
+}
+
+/* All that is in its memory, padding included. */
+static void take_layout(work *w, const tutti__layout *layout)
+{
+    w->layout = layout;
+    if (layout)
+        w->p.count = (int64_t)(layout->bytes / tutti_dtype_size(w->n->dst->dtype));
 }
 
 /* ---- Sources that are broadcast ------------------------------------------------------------------ */
@@ -345,7 +374,9 @@ static const void *read_source(work *w, int k, int member, int64_t from, int64_t
         return to;
     }
     to = elements_at((void *)(uintptr_t)w->src[k], w->piece[k], member, from);
-    if (w->piece[k])
+    if (w->piece[k] && is_computed(w, w->n->src[k]))
+        w->n->src[k]->lazy->read(w->n->src[k], from, count, to);
+    else if (w->piece[k])
         widen(w->src[k], to, from, count, w->n->src[k]->dtype);
     return to;
 }
@@ -391,14 +422,13 @@ static void part_job(void *arg, int64_t i, int member)
         run_piece(t, at, at + t->step < end ? t->step : end - at, member);
 }
 
-/* Memory for a piece of each thread, if t, whose elements are at p, is converted by pieces. */
-static tutti_status piece_for(work *w, const tutti_tensor *t, const void *p, float **piece_p,
-                              bool *any_p)
+/* Memory for a piece of each thread, if the tensor whose elements are at p needs it. */
+static tutti_status piece_for(work *w, bool needs, const void *p, float **piece_p, bool *any_p)
 {
     void *piece;
 
     *piece_p = NULL;
-    if (!t || !p || !by_pieces(w, t))
+    if (!p || !needs)
         return TUTTI_OK;
     TUTTI_TRY(host_memory(w, TUTTI_SHAPE(w->cx->threads, PIECE), TUTTI_F32, &piece));
     *piece_p = piece;
@@ -412,11 +442,14 @@ static tutti_status prepare_pieces(work *w, bool *any_p)
 
     *any_p = false;
     for (int i = 0; i < n->n_src; i++) {
-        TUTTI_TRY(piece_for(w, n->src[i], w->src[i], &w->piece[i], any_p));
-        TUTTI_TRY(piece_for(w, n->src[i], w->dsrc[i], &w->dpiece[i], any_p));
+        const tutti_tensor *t = n->src[i];
+        const bool half = t && by_pieces(w, t);
+
+        TUTTI_TRY(piece_for(w, half || (t && is_computed(w, t)), w->src[i], &w->piece[i], any_p));
+        TUTTI_TRY(piece_for(w, half, w->dsrc[i], &w->dpiece[i], any_p));
     }
-    TUTTI_TRY(piece_for(w, n->dst, w->p.y, &w->y_piece, any_p));
-    return piece_for(w, n->dst, w->p.dy, &w->dy_piece, any_p);
+    TUTTI_TRY(piece_for(w, by_pieces(w, n->dst), w->p.y, &w->y_piece, any_p));
+    return piece_for(w, by_pieces(w, n->dst), w->p.dy, &w->dy_piece, any_p);
 }
 
 static tutti_status compute(work *w, plain_function *function)
@@ -498,7 +531,7 @@ tutti_status tutti__plain_forward(tutti__node *n)
         if (!n->saved[0])
             return TUTTI_ERR_MEMORY;
     }
-    w.layout = common_layout(&w, ~0u, NULL);
+    take_layout(&w, common_layout(&w, ~0u, NULL));
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i])
             TUTTI_TRY(see(&w, n->src[i], &w.src[i]));
@@ -546,7 +579,7 @@ tutti_status tutti__plain_backward(tutti__node *n)
     TUTTI_TRY(has(n, op->backward));
     w.by_device = runs_on_device(&w, n->op->device_backward);
     TUTTI_TRY(prepare_broadcasts(&w, op->backward_reads));
-    w.layout = common_layout(&w, op->backward_reads, n->dst->grad);
+    take_layout(&w, common_layout(&w, op->backward_reads, n->dst->grad));
     TUTTI_TRY(see_for_backward(&w, op->backward_reads));
     for (int i = 0; i < n->n_src; i++) {
         TUTTI_TRY(tutti__grad_of(n, i, &dsrc[i]));

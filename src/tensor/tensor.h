@@ -27,6 +27,9 @@ typedef struct tutti__layout {
 typedef struct tutti__lazy {
     tutti_tensor *x;
     tutti_status (*compute)(tutti_tensor *t); /* gives t memory, of its layout, and its elements */
+    /* Of F32 in host memory, without padding: writes n elements to `to`, from element `from` on in the order in memory. Any thread. NULL: only
+     * `compute`. */
+    void (*read)(const tutti_tensor *t, int64_t from, int64_t n, float *to);
 } tutti__lazy;
 
 /* Where operations that add to rows of a parameter's gradient find them, while the rest of it is being reduced. *values_p: row k is at

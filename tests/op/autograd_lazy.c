@@ -79,6 +79,8 @@ READER(norm, batch_norm(m, y, true, NULL))
 READER(residual, batch_norm(m, convolution(m, y, 3, 1), true, y))
 READER(residual_only, batch_norm(m, tutti_scale(y, 0.5f), false, y))
 READER(relu, tutti_relu(y))
+READER(gelu, tutti_gelu(y, TUTTI_GELU_EXACT))
+READER(silu_and_half, tutti_add(tutti_silu(y), tutti_scale(y, 0.5f)))
 READER(sum, tutti_add(y, y))
 READER(product, tutti_mul(y, tutti_sigmoid(y)))
 READER(max_pool, tutti_max_pool2d(y, (tutti_pool_opts){.kernel = 2, .stride = 2}))
@@ -104,6 +106,8 @@ static const struct reader {
     {"residual, and Winograd", residual},
     {"residual of a scaled one", residual_only},
     {"relu", relu},
+    {"gelu", gelu},
+    {"silu, and scaled", silu_and_half},
     {"add", sum},
     {"mul", product},
     {"max pool", max_pool},

@@ -39,16 +39,16 @@ static tutti_dataset *open_images(size_t count)
     tutti_dataset *data;
 
     draw();
-    assert_int_equal(tutti_dataset_new(&data,
-                                       &(tutti_samples){.count = count,
-                                                        .shape = TUTTI_SHAPE(CHANNELS, SIDE, SIDE),
-                                                        .dtype = TUTTI_U8,
-                                                        .classes = 2,
-                                                        .x = images,
-                                                        .labels = labels,
-                                                        .mean = {0.5f, 0.4f, 0.45f},
-                                                        .std = {0.25f, 0.2f, 0.3f}}),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti_dataset_new(&data, &(tutti_samples){.count = count,
+                                                  .shape = TUTTI_SHAPE(CHANNELS, SIDE, SIDE),
+                                                  .dtype = TUTTI_U8,
+                                                  .classes = 2,
+                                                  .x = images,
+                                                  .labels = labels,
+                                                  .mean = {0.5f, 0.4f, 0.45f},
+                                                  .std = {0.25f, 0.2f, 0.3f}}),
+        TUTTI_OK);
     return data;
 }
 
@@ -111,10 +111,9 @@ static void fewer_filters_are_the_largest_components(void **state)
 
     (void)state;
     assert_int_equal(tutti__whiten_filters(w[0], &filters, data, 1000), TUTTI_OK);
-    assert_int_equal(tutti__whiten_filters(few[0],
-                                           &(tutti__filters){4, CHANNELS, KERNEL, KERNEL}, data,
-                                           1000),
-                     TUTTI_OK);
+    assert_int_equal(
+        tutti__whiten_filters(few[0], &(tutti__filters){4, CHANNELS, KERNEL, KERNEL}, data, 1000),
+        TUTTI_OK);
     assert_memory_equal(few[0], w[SIZE - 2], 2 * sizeof few[0]);
     tutti_dataset_free(data);
 }

@@ -22,7 +22,7 @@ static tutti_status shape(const tutti_op_args *p, tutti_shape *y, tutti_dtype *d
                   .elementwise = true,                                                             \
                   .backward_reads = TUTTI__READS_##row,                                            \
                   .activations = 1},                                                               \
-        .formula = TUTTI__FORMULA_##row, .again = true                                             \
+        .formula = TUTTI__FORMULA_##row, .keeps_zeros = true, .again = true                        \
     }
 
 tutti_tensor *tutti_gelu(tutti_tensor *x, tutti_gelu_form form)

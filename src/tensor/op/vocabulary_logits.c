@@ -173,7 +173,8 @@ static tutti_status logits_forward(tutti__node *n)
 
     if (!l)
         return TUTTI_ERR_MEMORY;
-    *l = (lazy_logits){{n->src[0], compute_logits}, {n->src[0], n->src[1], n->src[2], a->divided}};
+    *l = (lazy_logits){{.x = n->src[0], .compute = compute_logits},
+                       {n->src[0], n->src[1], n->src[2], a->divided}};
     n->dst->lazy = &l->lazy;
     return TUTTI_OK;
 }

@@ -188,6 +188,31 @@ tutti_status tutti__onednn_norm_compute(tutti_tensor *y)
     return TUTTI_OK;
 }
 
+/* A part of it: lazy.read. */
+static void read_norm(const tutti_tensor *y, int64_t from, int64_t n, float *to)
+{
+    const tutti__onednn_lazy *lazy = (const tutti__onednn_lazy *)y->lazy;
+    const float *x = (const float *)lazy->lazy.x->data + from;
+    tutti__onednn_view view;
+
+    tutti__onednn_view_of(y->shape, y->layout, &view);
+    for (int64_t count; n > 0; from += count, x += count, to += count, n -= count) {
+        const int64_t left = view.block - from % view.block;
+        const tutti__lanes g = tutti__lanes_at(&view, from % view.image / view.block);
+        tutti__vector_run run = {.stride = TUTTI__WIDTH, .width = TUTTI__WIDTH};
+        tutti__norm p = {0};
+
+        count = n < left ? n : left;
+        run.steps = count / TUTTI__WIDTH;
+        spread_norm(&lazy->norm, &g, &p);
+        tutti__runs_of(y->cx)->normalise(to, x, NULL, &run, &p, lazy->norm.relu);
+        run = (tutti__vector_run){0, 1, TUTTI__WIDTH, (int)(count % TUTTI__WIDTH)};
+        if (run.width > 0)
+            tutti__runs_of(y->cx)->normalise(to + count - run.width, x + count - run.width, NULL,
+                                             &run, &p, lazy->norm.relu);
+    }
+}
+
 /* In F32 and blocks of a vector's channels, as Winograd reads it. */
 static bool is_blocked(const batch_norm *t, const tutti__onednn *od)
 {
@@ -203,13 +228,16 @@ static bool can_be_lazy(const batch_norm *t, const tutti_tensor *y, const tutti_
            (y->intermediate || !x->intermediate);
 }
 
-static tutti_status make_lazy(tutti_tensor *y, tutti_tensor *x, const tutti__channel_norm *norm)
+static tutti_status make_lazy(tutti_tensor *y, tutti_tensor *x, const batch_norm *t)
 {
+    const bool in_parts =
+        tutti__lanes_contiguous(&t->view) && t->view.c % t->view.inner == 0; /* no padding */
     tutti__onednn_lazy *lazy = tutti__step_alloc(y->cx, sizeof *lazy);
 
     if (!lazy)
         return TUTTI_ERR_MEMORY;
-    *lazy = (tutti__onednn_lazy){{x, tutti__onednn_norm_compute}, *norm};
+    *lazy =
+        (tutti__onednn_lazy){{x, tutti__onednn_norm_compute, in_parts ? read_norm : NULL}, t->norm};
     y->lazy = &lazy->lazy;
     y->layout = x->layout;
     return TUTTI_OK;
@@ -256,7 +284,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
         t.residual = (tutti__elements){data, residual->dtype};
     }
     if (can_be_lazy(&t, y, x)) {
-        TUTTI_TRY(make_lazy(y, x, &t.norm));
+        TUTTI_TRY(make_lazy(y, x, &t));
     } else {
         TUTTI_TRY(tutti__tensor_alloc(y, layout));
         t.out = (tutti__elements){y->data, y->dtype};

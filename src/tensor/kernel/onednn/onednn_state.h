@@ -288,6 +288,11 @@ tutti_status tutti__onednn_max_pool_forward(tutti_tensor *y, tutti_tensor *x, co
                                             void **saved);
 tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,
                                              const tutti__pool *a, void *saved);
+tutti_status tutti__onednn_half_max_pool_forward(tutti_tensor *y, tutti_tensor *x,
+                                                 const tutti__pool *a, void **saved);
+tutti_status tutti__onednn_half_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
+                                                  tutti_tensor *x, const tutti__pool *a,
+                                                  void *saved);
 tutti_status tutti__onednn_avg_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a);
 tutti_status tutti__onednn_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
                                              const tutti__pool *a);

@@ -11,6 +11,7 @@ typedef struct pooling {
     tutti_shape x, y;
     const tutti__layout *layout; /* of x; the others have the same */
     tutti__direction direction;
+    tutti_dtype dtype;
 } pooling;
 
 /* The padding at the end of dimension d: as much as the last window needs, or more, as at the start. */
@@ -61,11 +62,12 @@ static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c,
                                   .end = {end_of(c, 0), end_of(c, 1)}};
     tutti__window_mds m = {0};
     dnnl_status_t status = whole ? tutti__onednn_md_images(&m.src, whole, 0, c->x.d[0])
-                                 : tutti__onednn_md_of(&m.src, c->x, c->layout, TUTTI_F32);
+                                 : tutti__onednn_md_of(&m.src, c->x, c->layout, c->dtype);
 
     if (status == dnnl_success)
         status = whole ? tutti__onednn_md_images(&m.dst, whole, 1, c->x.d[0])
-                       : tutti__md_new(&m.dst, 4, c->y.d, dnnl_f32, dnnl_format_tag_any);
+                       : tutti__md_new(&m.dst, 4, c->y.d, tutti__onednn_type(c->dtype),
+                                         dnnl_format_tag_any);
     if (status == dnnl_success)
         status =
             tutti__pd_pooling(pd_p, od->engine, c->direction, &window, &m, hint, od->attributes);
@@ -109,8 +111,8 @@ static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
     };
     const int n_args = c->algorithm == dnnl_pooling_max ? 3 : 2;
     const tutti__pool *a = c->a;
-    const tutti__onednn_key key = {{TUTTI__ONEDNN_POOLING, c->direction, c->algorithm, a->kernel[0],
-                                    a->kernel[1], a->stride[0], a->stride[1], a->padding[0],
+    const tutti__onednn_key key = {{TUTTI__ONEDNN_POOLING, c->direction, c->algorithm, c->dtype,
+                                    a->kernel[0], a->kernel[1], a->stride[0], a->stride[1], a->padding[0],
                                     a->padding[1], c->x.d[0], c->x.d[1], c->x.d[2], c->x.d[3],
                                     c->y.d[2], c->y.d[3], (int64_t)(intptr_t)c->layout}};
     tutti__onednn_primitive *forward = NULL;
@@ -161,7 +163,8 @@ typedef struct max_pool_saved {
 tutti_status tutti__onednn_max_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a,
                                             void **saved)
 {
-    const pooling c = {a, dnnl_pooling_max, x->shape, y->shape, x->layout, TUTTI__FORWARD};
+    const pooling c = {a,         dnnl_pooling_max, x->shape, y->shape,
+                       x->layout, TUTTI__FORWARD,   y->dtype};
     tutti__onednn_primitive *p;
     max_pool_saved *s;
 
@@ -185,7 +188,8 @@ tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
                                              const tutti__pool *a, void *saved)
 {
     const max_pool_saved *s = saved;
-    pooling c = {a, dnnl_pooling_max, x->shape, dy->shape, NULL, TUTTI__BACKWARD_DATA};
+    pooling c = {a,    dnnl_pooling_max,     x->shape, dy->shape,
+                 NULL, TUTTI__BACKWARD_DATA, dx->dtype};
 
     if (!can_pool(&c)) {
         TUTTI_TRY(row_major(dy, &dy));
@@ -193,6 +197,30 @@ tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
     }
     c.layout = s->layout;
     return pool_backward(dx, dy, &c, s->workspace);
+}
+
+/* Whether oneDNN pools 16 bit directly: nothing is added up, so that nothing is rounded. */
+static bool is_exact_in(tutti_dtype dtype, const tutti__pool *a)
+{
+    for (int d = 0; d < 2; d++)
+        if (a->kernel[d] > a->stride[d] || a->dilation[d] != 1 || a->divisor != 0)
+            return false;
+    return dtype == TUTTI_BF16;
+}
+
+tutti_status tutti__onednn_half_max_pool_forward(tutti_tensor *y, tutti_tensor *x,
+                                                 const tutti__pool *a, void **saved)
+{
+    return is_exact_in(y->dtype, a) ? tutti__onednn_max_pool_forward(y, x, a, saved)
+                                    : tutti__emulated_max_pool_forward(y, x, a, saved);
+}
+
+tutti_status tutti__onednn_half_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
+                                                  tutti_tensor *x, const tutti__pool *a,
+                                                  void *saved)
+{
+    return is_exact_in(dx->dtype, a) ? tutti__onednn_max_pool_backward(dx, dy, x, a, saved)
+                                     : tutti__emulated_max_pool_backward(dx, dy, x, a, saved);
 }
 
 /* Without padding both are the same, but the first leaves out what is beyond the image. */
@@ -205,7 +233,8 @@ static dnnl_alg_kind_t average_of(const tutti__pool *a)
 
 tutti_status tutti__onednn_avg_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a)
 {
-    const pooling c = {a, average_of(a), x->shape, y->shape, x->layout, TUTTI__FORWARD};
+    const pooling c = {a,         average_of(a),  x->shape, y->shape,
+                       x->layout, TUTTI__FORWARD, TUTTI_F32};
     tutti__onednn_primitive *p;
 
     if (!can_pool(&c)) {
@@ -225,7 +254,8 @@ tutti_status tutti__onednn_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
                        dx->shape,
                        dy->shape,
                        tutti__onednn_usual_layout(dx->cx, dx->shape, TUTTI_F32),
-                       TUTTI__BACKWARD_DATA};
+                       TUTTI__BACKWARD_DATA,
+                       TUTTI_F32};
 
     if (!can_pool(&c)) {
         TUTTI_TRY(row_major(dy, &dy));
