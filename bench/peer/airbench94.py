@@ -8,7 +8,7 @@
 #
 # DIR has CIFAR-10's binary files, or what `tutti data pack` writes. --batch is that of a rank. --steps ends earlier; rates still fall as if
 # all epochs came. Samples come in the order of DistributedSampler. Lines: "step N loss L seconds S", the mean loss and the time of a
-# step; images_per_s, of all ranks, by the median of steps after the second; cpu_ms_per_image, of this process and the others; with
+# step; images_per_s, of all ranks, by the median of steps after the second; cpu_ms_per_image, of all ranks, after the first step; with
 # --evaluate: accuracy, accuracy_tta. --plain: without channels last, which is faster.
 import argparse
 import json
@@ -203,7 +203,7 @@ def main():
     mirrored = torch.rand(len(images), generator=generator) < 0.5
     generator.manual_seed(o.seed + 2 + rank)
     per_epoch = len(sampler) // o.batch
-    total, seconds, step = o.epochs * per_epoch, [], 0
+    total, seconds, cpu, step = o.epochs * per_epoch, [], [], 0
     for epoch in range(o.epochs):
         sampler.set_epoch(epoch)
         order = torch.tensor(list(sampler))
@@ -230,6 +230,7 @@ def main():
             muon.step(MATRIX_LR * (1 - step / total))
             step += 1
             seconds.append(time.monotonic() - t)
+            cpu = [*cpu[:1], time.process_time()]
             if rank == 0:
                 print(f"step {step} loss {loss_sum / o.batch / world:.6f} seconds {seconds[-1]:.4f}", flush=True)
             if step == o.steps:
@@ -238,14 +239,14 @@ def main():
             break
     if o.save and rank == 0:
         torch.save(net.state_dict(), o.save)
-    cpu = torch.tensor([time.process_time()])
+    used = torch.tensor([cpu[-1] - cpu[0]], dtype=torch.float64)  # since the first step
     if world > 1:
-        dist.all_reduce(cpu)
+        dist.all_reduce(used)
     trained = time.monotonic() - begin
     found = accuracies(net, *read(o.folder, ["test_batch.bin"]), normalise, rank, world) if o.evaluate else None
     if rank == 0:
         print(f"images_per_s {o.batch * world / statistics.median(seconds[2:] or seconds):.2f}")
-        print(f"cpu_ms_per_image {1e3 * cpu.item() / (step * o.batch * world):.4f}")
+        print(f"cpu_ms_per_image {1e3 * used.item() / (max(1, step - 1) * o.batch * world):.4f}")
         print(f"seconds {time.monotonic() - begin:.2f}, of training {trained:.2f}")
         if found:
             print(f"accuracy {found[0]:.4f}\naccuracy_tta {found[1]:.4f}")

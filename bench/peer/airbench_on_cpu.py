@@ -3,7 +3,7 @@
 #
 #   python bench/peer/airbench_on_cpu.py airbench94_muon.py DIR STEPS [THREADS]
 #
-# DIR has CIFAR-10's binary files. Lines: images_per_s, by the median of steps after the second; cpu_ms_per_image of all steps.
+# DIR has CIFAR-10's binary files. Lines: images_per_s, by the median of steps after the second; cpu_ms_per_image of steps after the first.
 import os
 import runpy
 import statistics
