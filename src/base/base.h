@@ -259,6 +259,8 @@ enum { TUTTI__TICK_MS = 10 };
 uint64_t tutti__now_coarse_ns(void);
 /* Cores that this process may use, by affinity and cgroup quota; at least 1. Ignores OpenMP's binding of the calling thread. */
 int tutti__cores(void);
+/* Where the calling thread runs, for messages about faults: "host a, core 3". */
+void tutti__host_and_core(char *text, size_t bytes);
 /* In cores: the smallest CPU quota of this process's cgroups. 0: none. */
 double tutti__cpu_quota(void);
 /* For this process's cgroup and those above it, nearest first: calls visit with the text of that file, version 2's or

@@ -3,6 +3,7 @@
 #include "base/thread.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -76,6 +77,14 @@ int tutti__cores(void)
     if (quota > 0 && quota < cores)
         cores = (int)quota + (quota > (int)quota);
     return cores > 0 ? cores : 1;
+}
+
+void tutti__host_and_core(char *text, size_t bytes)
+{
+    char host[65] = "";
+
+    gethostname(host, sizeof host - 1);
+    snprintf(text, bytes, "host %s, core %d", host, sched_getcpu());
 }
 
 void *tutti__alloc_unset(size_t bytes)

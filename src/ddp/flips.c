@@ -1,8 +1,8 @@
 /* flips.c -- flips a bit of a rank's memory now and then, to test what finds that.   SPDX-License-Identifier: MIT
  *
- * TUTTI_CHAOS_FLIP is RATE:KIND:KEEP:SEED. Whether, where and which bit is a function of SEED, this process's place in the job
- * (node and local rank), the launcher's round, and the step: a step that is done again in the same round is not disturbed again, and
- * after a restart other steps are. KEEP workers of a node are left alone, the same ones always. */
+ * TUTTI_CHAOS_FLIP is RATE:KIND:KEEP:SEED, and of a worker's replacement :START, how many had its place before. Whether, where and
+ * which bit is a function of SEED, this process's place in the job (node and local rank), the launcher's round, START, and the step: a
+ * step that is done again by this process is not disturbed again, and after a restart other steps are. KEEP workers of a node are left alone, the same ones always. */
 #include "ddp/flips.h"
 
 #include "comm/bootstrap/launcher_environment.h"
@@ -28,7 +28,7 @@ struct tutti__flips {
     double rate;
     kind kind;
     uint64_t seed;
-    uint32_t worker, round;
+    uint32_t worker, round, start;
     uint64_t
         last; /* the last step for which this was drawn, from 1: forward passes of the context */
     kind now; /* of this step; KINDS: nothing, or done */
@@ -48,29 +48,33 @@ static tutti_status refuse(const char *text)
 
 static tutti_status read_flips(const char *text, tutti__flips *f, int64_t *keep_p)
 {
-    char copy[128], *rest = copy, *words[4];
-    int64_t seed;
+    char copy[160], *rest = copy, *words[5] = {NULL};
+    int64_t seed, start = 0;
 
     if (strlen(text) >= sizeof copy)
         return refuse(text);
     strcpy(copy, text);
-    for (int i = 0; i < 4; i++)
-        if (!(words[i] = strsep(&rest, ":")))
+    for (int i = 0; i < 5; i++)
+        if (!(words[i] = strsep(&rest, ":")) && i < 4)
             return refuse(text);
     for (f->kind = 0; f->kind < KINDS && strcmp(words[1], kind_names[f->kind]) != 0; f->kind++)
         ;
     if (rest || f->kind == KINDS || !tutti__parse_double(words[0], &f->rate) || !(f->rate >= 0) ||
         f->rate > 1 || !tutti__parse_int64(words[2], keep_p) || *keep_p < 0 ||
-        !tutti__parse_int64(words[3], &seed) || seed < 0)
+        !tutti__parse_int64(words[3], &seed) || seed < 0 ||
+        (words[4] && (!tutti__parse_int64(words[4], &start) || start < 0)))
         return refuse(text);
     f->seed = (uint64_t)seed;
+    f->start = (uint32_t)start;
     return TUTTI_OK;
 }
 
 /* Random words of this round; `what`: 0 and 2 of a step; those of workers (turn_of) have 1. */
 static void draw(const tutti__flips *f, uint32_t a, uint32_t b, uint32_t what, uint32_t words[4])
 {
-    tutti__philox(f->seed, (tutti__philox_counter){{a, b, f->round, what}}, words);
+    tutti__philox(f->seed,
+                  (tutti__philox_counter){{a, b, f->round << 16 | (f->start & 0xffff), what}},
+                  words);
 }
 
 /* The place of a worker in the order in which those of its node are taken. */

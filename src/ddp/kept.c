@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct listing {
     const tutti_ddp *ddp;
@@ -162,10 +163,11 @@ void tutti__kept_describe(const tutti__kept *kept, char *text, size_t bytes)
     snprintf(text, bytes, "%s%s%s", kept->name, kept->of ? " of " : "", kept->of ? kept->of : "");
 }
 
-tutti_status tutti__kept_hash(const tutti_ddp *ddp, const tutti__kept *list, size_t n,
-                              uint64_t *hashes)
+/* ---- Seals ---- */
+
+static tutti_status hash_all(tutti_stream *stream, const tutti__kept *list, size_t n,
+                             uint64_t *hashes)
 {
-    tutti_stream *stream = tutti__ddp_stream(ddp);
     const bool on_host = tutti__on_host(stream);
     size_t largest = 0;
     void *copy = NULL;
@@ -185,4 +187,77 @@ tutti_status tutti__kept_hash(const tutti_ddp *ddp, const tutti__kept *list, siz
     }
     free(copy);
     return status;
+}
+
+void tutti__seal_drop(tutti__seal *seal)
+{
+    free(seal->list);
+    free(seal->hashes);
+    *seal = (tutti__seal){0};
+}
+
+tutti_status tutti__seal_copy(const tutti__seal *seal, tutti__seal *copy_p)
+{
+    *copy_p = (tutti__seal){.list = tutti__alloc((seal->n + 1) * sizeof *seal->list),
+                            .hashes = tutti__alloc((seal->n + 1) * sizeof *seal->hashes),
+                            .n = seal->n};
+    if (!copy_p->list || !copy_p->hashes) {
+        tutti__seal_drop(copy_p);
+        return TUTTI_ERR_MEMORY;
+    }
+    if (seal->n > 0) {
+        memcpy(copy_p->list, seal->list, seal->n * sizeof *seal->list);
+        memcpy(copy_p->hashes, seal->hashes, seal->n * sizeof *seal->hashes);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__seal_take(tutti__seal *seal, const tutti_ddp *ddp, tutti_stream *stream)
+{
+    tutti_status status;
+
+    tutti__seal_drop(seal);
+    TUTTI_TRY(tutti__kept_list(ddp, &seal->list, &seal->n));
+    seal->hashes = tutti__alloc_unset((seal->n + 1) * sizeof *seal->hashes);
+    status = seal->hashes ? hash_all(stream, seal->list, seal->n, seal->hashes) : TUTTI_ERR_MEMORY;
+    if (status != TUTTI_OK)
+        tutti__seal_drop(seal);
+    return status;
+}
+
+static bool same_pieces(const tutti__seal *a, const tutti__seal *b)
+{
+    for (size_t i = 0; i < a->n && a->n == b->n; i++)
+        if (a->list[i].p != b->list[i].p || a->list[i].bytes != b->list[i].bytes)
+            return false;
+    return a->n == b->n;
+}
+
+tutti_status tutti__seal_compare(const tutti__seal *seal, const tutti_ddp *ddp,
+                                 tutti_stream *stream, const tutti__kept **changed_p)
+{
+    tutti__seal now = {0};
+    bool same;
+
+    *changed_p = NULL;
+    TUTTI_TRY(tutti__seal_take(&now, ddp, stream));
+    same = same_pieces(seal, &now);
+    for (size_t i = 0; same && i < seal->n && !*changed_p; i++)
+        if (seal->list[i].kind != TUTTI__KEPT_BUFFERS && seal->hashes[i] != now.hashes[i])
+            *changed_p = &seal->list[i];
+    tutti__seal_drop(&now);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__seal_broken(const tutti__kept *changed, int rank, uint64_t step)
+{
+    char name[256], where[96];
+
+    tutti__kept_describe(changed, name, sizeof name);
+    tutti__host_and_core(where, sizeof where);
+    return tutti__fail(TUTTI_ERR_DEVICE,
+                       "rank %d (%s): \"%s\" has changed in memory between the update of step %llu "
+                       "and the next, when nothing writes it: the memory is faulty, or something "
+                       "else has written there",
+                       rank, where, name, (unsigned long long)step);
 }

@@ -29,8 +29,39 @@ typedef struct tutti__kept {
 tutti_status tutti__kept_list(const tutti_ddp *ddp, tutti__kept **list_p, size_t *n_p);
 /* "momentum_buffer of fc.weight" */
 void tutti__kept_describe(const tutti__kept *kept, char *text, size_t bytes);
-/* The XXH3 of each piece. Memory of a device is copied to the host. */
-tutti_status tutti__kept_hash(const tutti_ddp *ddp, const tutti__kept *list, size_t n,
-                              uint64_t *hashes);
+
+/* ---- What it was at some time ---- */
+
+/* The list, with the XXH3 of each piece. Zero-initialised: none. */
+typedef struct tutti__seal {
+    tutti__kept *list;
+    uint64_t *hashes;
+    size_t n;
+} tutti__seal;
+
+/* Of the present contents, in place of the earlier one. Memory of a device is copied to the host, in the order of `stream`. */
+tutti_status tutti__seal_take(tutti__seal *seal, const tutti_ddp *ddp, tutti_stream *stream);
+void tutti__seal_drop(tutti__seal *seal);
+/* *copy_p: another one of the same contents; MEMORY. */
+tutti_status tutti__seal_copy(const tutti__seal *seal, tutti__seal *copy_p);
+/* *changed_p: the first piece of parameters or state that has other contents now; NULL: none, or the pieces are elsewhere now. Valid
+ * until the seal is dropped. */
+tutti_status tutti__seal_compare(const tutti__seal *seal, const tutti_ddp *ddp,
+                                 tutti_stream *stream, const tutti__kept **changed_p);
+/* DEVICE, with rank, host, core and the piece. step: that of the update which came before. */
+tutti_status tutti__seal_broken(const tutti__kept *changed, int rank, uint64_t step);
+
+/* ---- Whether ranks have the same (replicas.c) ---- */
+
+typedef struct tutti__replicas_verdict {
+    bool
+        apart; /* the memory of some ranks differs; else a failure is that of options, or of the call */
+    bool named; /* this rank's is wrong, or with two ranks, or without a majority, may be */
+} tutti__replicas_verdict;
+
+/* Compares what is replicated. MISMATCH, the same on every rank, naming ranks, hosts, cores and the first difference, or an option of
+ * an optimizer. Collective over DDP's group. `local`: of this rank's own work before: others hear of its failure. */
+tutti_status tutti__compare_replicas(const tutti_ddp *ddp, const tutti__seal *seal,
+                                     tutti_status local, tutti__replicas_verdict *verdict_p);
 
 #endif

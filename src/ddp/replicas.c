@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct place {
+    char text[96]; /* "host a, core 3" */
+} place;
+
 /* What every rank knows after the exchange. */
 typedef struct verdict {
     const tutti_ddp *ddp;
@@ -20,6 +24,7 @@ typedef struct verdict {
     const uint64_t *hashes; /* n of each rank */
     const tutti__kept *list;
     size_t n;
+    const place *places; /* of each rank */
     int size;
 } verdict;
 
@@ -57,7 +62,7 @@ static const char *first_difference(const verdict *v, int a, int b, char text[25
 
 static tutti_status fail_apart(const verdict *v, int right)
 {
-    char ranks[256] = "", name[256];
+    char ranks[1200] = "", name[256];
     size_t used = 0;
     int n = 0, first = -1;
 
@@ -66,9 +71,9 @@ static tutti_status fail_apart(const verdict *v, int right)
             continue;
         first = first < 0 ? r : first;
         if (n++ < 8)
-            used +=
-                (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d (digest %016" PRIx64 ")",
-                                 n > 1 ? ", " : "", r, v->totals[r]);
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used,
+                                     "%s%d (%s, digest %016" PRIx64 ")", n > 1 ? ", " : "", r,
+                                     v->places[r].text, v->totals[r]);
     }
     if (n > 8)
         snprintf(ranks + used, sizeof ranks - used, " and %d more", n - 8);
@@ -83,15 +88,16 @@ static tutti_status fail_apart(const verdict *v, int right)
 
 static tutti_status fail_undecided(const verdict *v)
 {
-    char ranks[512] = "", name[256];
+    char ranks[1200] = "", name[256];
     size_t used = 0;
     int other = 1;
 
     while (v->totals[other] == v->totals[0])
         other++;
     for (int r = 0; r < v->size && r < 8; r++)
-        used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%016" PRIx64 " on rank %d",
-                                 r ? ", " : "", v->totals[r], r);
+        used +=
+            (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%016" PRIx64 " on rank %d (%s)",
+                             r ? ", " : "", v->totals[r], r, v->places[r].text);
     if (v->size > 8)
         snprintf(ranks + used, sizeof ranks - used, " and so on");
     return tutti__fail(
@@ -103,22 +109,35 @@ static tutti_status fail_undecided(const verdict *v)
         first_difference(v, 0, other, name), other);
 }
 
-static tutti_status explain(verdict *v, const uint64_t *mine)
+static tutti_status gather(const verdict *v, const void *mine, void *all, size_t bytes)
+{
+    return tutti_all_gather(v->ddp->group, TUTTI_CONST_BUF(mine, bytes, TUTTI_U8),
+                            TUTTI_BUF(all, (size_t)v->size * bytes, TUTTI_U8), NULL);
+}
+
+static tutti_status explain(verdict *v, const uint64_t *mine, tutti__replicas_verdict *verdict_p)
 {
     uint64_t *hashes = tutti__alloc((size_t)v->size * v->n * sizeof *hashes);
-    tutti_status status;
-    int right;
+    place *places = tutti__alloc((size_t)v->size * sizeof *places), here = {{0}};
+    tutti_status status = hashes && places ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    const int rank = tutti_group_rank(v->ddp->group);
+    int right = -1;
 
-    if (!hashes)
-        return TUTTI_ERR_MEMORY;
-    status =
-        tutti_all_gather(v->ddp->group, TUTTI_CONST_BUF(mine, v->n * sizeof *mine, TUTTI_U8),
-                         TUTTI_BUF(hashes, (size_t)v->size * v->n * sizeof *mine, TUTTI_U8), NULL);
-    v->hashes = hashes;
-    right = majority(v);
+    tutti__host_and_core(here.text, sizeof here.text);
     if (status == TUTTI_OK)
+        status = gather(v, mine, hashes, v->n * sizeof *mine);
+    if (status == TUTTI_OK)
+        status = gather(v, &here, places, sizeof here);
+    if (status == TUTTI_OK) {
+        v->hashes = hashes;
+        v->places = places;
+        right = majority(v);
+        *verdict_p = (tutti__replicas_verdict){
+            .apart = true, .named = right < 0 || v->totals[rank] != v->totals[right]};
         status = right >= 0 ? fail_apart(v, right) : fail_undecided(v);
+    }
     free(hashes);
+    free(places);
     return status;
 }
 
@@ -130,25 +149,22 @@ static tutti_status fail_alone(const tutti_ddp *ddp, tutti_status status)
     return status;
 }
 
-/* mine: room for a hash of each and one more. */
+/* mine: the hash of each, and room for one more; totals: room for one of each rank, and one more. */
 static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const tutti__item *items,
-                            size_t n_items)
+                            size_t n_items, tutti__replicas_verdict *verdict_p)
 {
     bool differ = false;
 
-    TUTTI_TRY(fail_alone(v->ddp, tutti__kept_hash(v->ddp, v->list, v->n, mine)));
     mine[v->n] = tutti__hash64(items, n_items * sizeof *items);
     totals[v->size] = tutti__hash64(mine, (v->n + 1) * sizeof *mine);
-    TUTTI_TRY(
-        tutti_all_gather(v->ddp->group, TUTTI_CONST_BUF(&totals[v->size], sizeof *totals, TUTTI_U8),
-                         TUTTI_BUF(totals, (size_t)v->size * sizeof *totals, TUTTI_U8), NULL));
+    TUTTI_TRY(gather(v, &totals[v->size], totals, sizeof *totals));
     v->totals = totals;
     for (int r = 1; r < v->size; r++)
         differ |= totals[r] != totals[0];
     if (!differ)
         return TUTTI_OK;
     TUTTI_TRY(tutti__agree_on_items(v->ddp->group, items, n_items));
-    return explain(v, mine);
+    return explain(v, mine, verdict_p);
 }
 
 /* Buffers are the same only until a step computes with them. With shards every step ends with their mean; ranks that have just
@@ -161,39 +177,44 @@ static bool buffers_are_shared(const tutti_ddp *ddp)
            ddp->buffers_round == tutti_module_ctx(ddp->module)->round;
 }
 
-/* Leaves out what ranks need not have in common now. */
-static size_t keep_replicated(const tutti_ddp *ddp, tutti__kept *list, size_t n)
+/* Copies what ranks must have in common now. */
+static size_t keep_replicated(const tutti_ddp *ddp, const tutti__seal *seal, tutti__kept *list,
+                              uint64_t *hashes)
 {
     const bool buffers = buffers_are_shared(ddp);
-    size_t kept = 0;
+    size_t n = 0;
 
-    for (size_t i = 0; i < n; i++)
-        if (list[i].replicated && (buffers || list[i].kind != TUTTI__KEPT_BUFFERS))
-            list[kept++] = list[i];
-    return kept;
+    for (size_t i = 0; i < seal->n; i++)
+        if (seal->list[i].replicated && (buffers || seal->list[i].kind != TUTTI__KEPT_BUFFERS)) {
+            list[n] = seal->list[i];
+            hashes[n++] = seal->hashes[i];
+        }
+    return n;
 }
 
-static tutti_status check_replicas(tutti_ddp *ddp)
+tutti_status tutti__compare_replicas(const tutti_ddp *ddp, const tutti__seal *seal,
+                                     tutti_status local, tutti__replicas_verdict *verdict_p)
 {
     verdict v = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
-    uint64_t *mine = NULL, *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
-    tutti__kept *list = NULL;
+    uint64_t *hashes = tutti__alloc((seal->n + 1) * sizeof *hashes);
+    uint64_t *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
+    tutti__kept *list = tutti__alloc((seal->n + 1) * sizeof *list);
     tutti__item *items = NULL;
-    size_t n_items, n = 0;
-    tutti_status status = tutti__optim_items(ddp->module->root->optims, NULL, &items, &n_items);
+    size_t n_items = 0;
+    tutti_status status = local;
 
-    if (status == TUTTI_OK)
-        status = tutti__kept_list(ddp, &list, &n);
-    mine = tutti__alloc((n + 1) * sizeof *mine);
-    if (!mine || !totals)
+    *verdict_p = (tutti__replicas_verdict){0};
+    if (status == TUTTI_OK && !(hashes && totals && list))
         status = TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK)
+        status = tutti__optim_items(ddp->module->root->optims, NULL, &items, &n_items);
     if (fail_alone(ddp, status) == TUTTI_OK) {
-        v.n = keep_replicated(ddp, list, n);
+        v.n = keep_replicated(ddp, seal, list, hashes);
         v.list = list;
-        status = compare(&v, mine, totals, items, n_items);
+        status = compare(&v, hashes, totals, items, n_items, verdict_p);
     }
     free(list);
-    free(mine);
+    free(hashes);
     free(totals);
     free(items);
     return status;
@@ -201,6 +222,13 @@ static tutti_status check_replicas(tutti_ddp *ddp)
 
 tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp)
 {
+    tutti__replicas_verdict found;
+    tutti__seal seal = {0};
+    tutti_status status;
+
     TUTTI_TRY(TUTTI__NOT_NULL(ddp));
-    return check_replicas(ddp);
+    status = tutti__compare_replicas(ddp, &seal,
+                                     tutti__seal_take(&seal, ddp, tutti__ddp_stream(ddp)), &found);
+    tutti__seal_drop(&seal);
+    return status;
 }

@@ -105,7 +105,7 @@ static int who_differs_is_named_with_the_parameter(tutti_group *group, void *arg
         flip(m.norm.weight, 1);
     CHECK(step(&m, 5) == TUTTI_ERR_MISMATCH);
     CHECK_TEXT(tutti_last_error(), "\"norm.weight\" is the first that differs");
-    snprintf(expected, sizeof expected, size == 2 ? "on rank %d" : "rank %d (digest", other);
+    snprintf(expected, sizeof expected, size == 2 ? "on rank %d" : "rank %d (host ", other);
     CHECK_TEXT(tutti_last_error(), expected);
     CHECK_TEXT(tutti_last_error(), "at step 5:");
     CHECK_0(check_told_alike(group)); /* and the group stays usable */

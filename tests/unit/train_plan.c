@@ -22,6 +22,7 @@ static tutti__train_config config_of(int64_t epochs)
                                  .log_every = 100,
                                  .eval_every = 1,
                                  .schedule = "constant",
+                                 .guard = -1,
                                  .lr = 1};
 }
 
@@ -43,6 +44,10 @@ static char act(const tutti__train_plan *plan, tutti__position *p)
         n = tutti__plan_step_batches(plan, &p->at);
         tutti__plan_end_step(plan, p, n);
         return n == 1 ? 's' : (char)('0' + n);
+    case TUTTI__DO_GUARD:
+        p->guarded = p->at.step;
+        p->guard_at = p->at.step + (plan->config->guard > 0 ? (uint64_t)plan->config->guard : 4);
+        return 'g';
     case TUTTI__DO_AGREE:
         p->agree_due = false;
         return 'a';
@@ -107,6 +112,24 @@ static void test_epochs(void **unused)
     assert_string_equal(whole(&c), "sssssCssssslCf.");
     c.log_every = 3;
     assert_string_equal(whole(&c), "ssslssCslssslslCf.");
+}
+
+static void test_guard(void **unused)
+{
+    tutti__train_config c = config_of(2);
+
+    (void)unused;
+    /* After so many steps, before all else, and before each checkpoint. */
+    c.guard = 3;
+    assert_string_equal(whole(&c), "sssgssegCsssgsslegCf.");
+    /* By default after two steps, and then after as many as it takes; here 4. */
+    c.guard = 0;
+    assert_string_equal(whole(&c), "ssgsssegCssssgslegCf.");
+    c.checkpoint_every = 3;
+    assert_string_equal(whole(&c), "ssgsgcssesgcsssgcslegCf.");
+    c.checkpoint_every = 0;
+    c.lr_find = true; /* which saves nothing */
+    assert_string_equal(whole(&c), "ssgsssesgssssglef.");
 }
 
 static void test_checkpoint_every(void **unused)
@@ -499,7 +522,8 @@ static void test_complete(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_epochs),
-                                       cmocka_unit_test(test_checkpoint_every),
+                                       cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_checkpoint_every),
                                        cmocka_unit_test(test_max_steps),
                                        cmocka_unit_test(test_grad_accumulation),
                                        cmocka_unit_test(test_position),

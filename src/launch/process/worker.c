@@ -67,7 +67,8 @@ static tutti_status fork_worker(tutti__worker *worker, const int *ends)
     tutti__worker_environment e;
 
     TUTTI_TRY(tutti__error_file_prepare(worker->job, worker->rank, error_file, sizeof error_file));
-    if (!tutti__worker_environment_make(&e, worker->job, worker->rank, error_file, ends[2])) {
+    if (!tutti__worker_environment_make(&e, worker->job, worker->rank, worker->start, error_file,
+                                        ends[2])) {
         tutti__worker_environment_free(&e);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the environment of rank %d",
                            worker->rank);

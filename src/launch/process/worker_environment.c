@@ -69,15 +69,23 @@ static bool add_device(tutti__worker_environment *e, int local_rank)
     return add(e, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(visible, ","), visible);
 }
 
+/* TUTTI_CHAOS_FLIP: a replacement flips other bits than the process before it. */
+static void write_flips(const tutti__job *job, int start, char *text, size_t bytes)
+{
+    if (job->opts.flips)
+        snprintf(text, bytes, "%s:%d", job->opts.flips, start);
+    else
+        snprintf(text, bytes, "%s", tutti__env_text(TUTTI__ENV_CHAOS_FLIP));
+}
+
 bool tutti__worker_environment_make(tutti__worker_environment *e, const tutti__job *job, int rank,
-                                    const char *error_file, int agent_fd)
+                                    int start, const char *error_file, int agent_fd)
 {
     const int local_rank = rank - job->round.first_rank;
     const tutti__round *round = &job->round;
     const char *nccl = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING");
-    const char *flips = job->opts.flips ? job->opts.flips : tutti__env_text(TUTTI__ENV_CHAOS_FLIP);
     bool one_device = job->opts.virtual_local_rank, added = true;
-    char signals[512];
+    char signals[512], flips[160];
     size_t n = 0;
 
     while (environ[n])
@@ -88,6 +96,7 @@ bool tutti__worker_environment_make(tutti__worker_environment *e, const tutti__j
         return false;
     nccl = nccl && *nccl ? nccl : "1";
     list_signals(job->signals, signals, sizeof signals);
+    write_flips(job, start, flips, sizeof flips);
 #define VARIABLE(name, format, value, help) added = added && add(e, "%s=" format, #name, value);
 #include "launch/process/worker_env.def"
 #undef VARIABLE

@@ -11,9 +11,9 @@ typedef struct tutti__worker_environment {
     size_t n_own; /* the ones to free */
 } tutti__worker_environment;
 
-/* False: no memory. Free in either case. */
+/* start: how many processes had this local rank before, in this round. False: no memory. Free in either case. */
 bool tutti__worker_environment_make(tutti__worker_environment *e, const tutti__job *job, int rank,
-                                    const char *error_file, int agent_fd);
+                                    int start, const char *error_file, int agent_fd);
 void tutti__worker_environment_free(tutti__worker_environment *e);
 /* As rows of a Markdown table. */
 void tutti__worker_environment_print(FILE *file);

@@ -1,7 +1,7 @@
 /* run_folder.h -- the files of one run; rank 0 writes them.   SPDX-License-Identifier: MIT
  *
  *   config.json  metrics.jsonl  summary.json  model.safetensors  ema.safetensors  trace/rank-%d.json
- *   checkpoints/step-%08d/  checkpoints/latest  .lock
+ *   checkpoints/step-%08d/  checkpoints/latest  guard.jsonl  .lock
  *
  * First opened, which changes nothing that an earlier run has left there; then begun, when it is certain that the run will
  * start: from a checkpoint, or from the beginning. In that case an earlier run with weights is moved aside, to earlier-1 or, if

@@ -322,6 +322,10 @@ static bool saves_between(const forecast *p)
             tutti__plan_begin_step(&p->plan, &at);
             tutti__plan_end_step(&p->plan, &at, tutti__plan_step_batches(&p->plan, &at.at));
             break;
+        case TUTTI__DO_GUARD:
+            at.guarded = at.at.step;
+            at.guard_at = UINT64_MAX; /* before checkpoints only */
+            break;
         case TUTTI__DO_LINE:
             at.line.step = (int64_t)at.line_due;
             break;

@@ -185,7 +185,7 @@ static tutti__train_action next_at_end(const tutti__train_plan *plan, const tutt
     return end ? TUTTI__DO_FINISH : TUTTI__DO_STEP;
 }
 
-tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti__position *p)
+static tutti__train_action next(const tutti__train_plan *plan, const tutti__position *p)
 {
     const uint64_t every = (uint64_t)plan->config->checkpoint_every;
     const bool saved = p->saved_step == p->at.step, best = tutti__best_is_kept(plan->config) &&
@@ -214,12 +214,24 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
                : TUTTI__DO_STEP;
 }
 
+tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti__position *p)
+{
+    const tutti__train_action action = next(plan, p);
+    const bool due = p->guard_at > 0 && p->at.step >= p->guard_at;
+
+    if (plan->config->guard < 0 || action == TUTTI__DO_END || p->guarded == p->at.step)
+        return action;
+    return due || action == TUTTI__DO_SAVE ? TUTTI__DO_GUARD : action;
+}
+
 /* ---- What was done -------------------------------------------------------------------------------------------- */
 
 void tutti__plan_begin_step(const tutti__train_plan *plan, tutti__position *p)
 {
     if (tutti__plan_epoch_is_over(plan, &p->at))
         p->at = (tutti__run_cursor){.step = p->at.step, .epoch = p->at.epoch + 1};
+    if (p->guard_at == 0) /* by then it is known how long a step takes */
+        p->guard_at = p->at.step + (plan->config->guard > 0 ? (uint64_t)plan->config->guard : 2);
     if (p->at.start == 0 && p->at.batch == 0)
         p->epoch_loss = (tutti__mean){0, 0};
 }

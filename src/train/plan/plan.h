@@ -34,6 +34,7 @@ typedef struct tutti__train_plan {
 
 typedef enum tutti__train_action {
     TUTTI__DO_STEP,
+    TUTTI__DO_GUARD, /* compares replicas; before a checkpoint in any case */
     TUTTI__DO_AGREE, /* whether the program ends the run */
     TUTTI__DO_LINE,  /* of metrics.jsonl */
     TUTTI__DO_EVALUATE,

@@ -51,6 +51,8 @@ typedef struct tutti__position {
     tutti__step_metrics line; /* the last one written; step 0: none */
     tutti__eval_metrics eval;
     tutti__best best;
+    uint64_t guarded;    /* the last step after which the guard has found nothing wrong; 0: none */
+    uint64_t guard_at;   /* the next one after which it looks; 0: not known yet */
     bool agree_due;      /* a function of the program has been called: it may have ended the run */
     bool stopped;        /* all ranks have agreed that the program ends the run */
     char stop_why[128];  /* what it said */

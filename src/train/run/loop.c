@@ -44,6 +44,7 @@ void tutti__run_count_step(tutti__train_run *run, size_t batches, uint64_t begin
     run->step_seconds = seconds;
     p->train_seconds += seconds;
     p->log_seconds += seconds;
+    tutti__guard_count_step(run);
     tutti__ledger_step(&run->totals.ledger, seconds, run->session.step.data_seconds,
                        run->session.step.stages_seconds,
                        tutti__ddp_exposed_seconds(run->session.ddp));
@@ -106,6 +107,8 @@ static tutti_status act(tutti__train_run *run, tutti__train_action action, bool 
     switch (action) {
     case TUTTI__DO_STEP:
         return run->kind->step(run, over_p);
+    case TUTTI__DO_GUARD:
+        return tutti__guard_check(run);
     case TUTTI__DO_AGREE:
         return tutti__run_agree(run);
     case TUTTI__DO_LINE:

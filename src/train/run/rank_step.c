@@ -64,6 +64,7 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     TUTTI_TRY(compute(s, &batch, begin_ns));
     TUTTI_TRY(tutti__session_hear_of_stop(s));
     p->stop = s->stop.signal;
+    TUTTI_TRY(tutti__guard_memory(run));
     TUTTI_TRY(tutti__run_update(run));
     tutti__run_count_step(run, s->step.taken - p->at.batch, begin_ns);
     TUTTI_TRY(tutti__run_end_step(run, begin_ns));
@@ -85,15 +86,15 @@ static tutti_status agree(tutti__train_run *run, tutti_status status)
 }
 
 /* The invariant of data parallelism: after any step all replicas have the same bits. */
-static tutti_status check_replicas(tutti_ddp *ddp)
+static tutti_status check_replicas(tutti__train_run *run)
 {
-    TUTTI_TRY(tutti_ddp_broadcast_buffers(ddp));
-    return tutti_ddp_check_replicas(ddp);
+    TUTTI_TRY(tutti_ddp_broadcast_buffers(run->session.ddp));
+    return tutti__guard_compare(run);
 }
 
 static tutti_status check(tutti__train_run *run)
 {
-    return agree(run, check_replicas(run->session.ddp));
+    return agree(run, check_replicas(run));
 }
 
 static tutti_status work(tutti__train_run *run)

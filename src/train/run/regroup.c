@@ -373,6 +373,7 @@ static void leave(tutti__train_run *run)
     if (work && tutti_work_wait(work) != TUTTI_OK)
         stop->signal = run->position.stop;
     run->session.group = NULL;
+    tutti__guard_forget(run);
     (void)!gather(run);
 }
 

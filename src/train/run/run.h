@@ -5,6 +5,7 @@
  *     loop.c        the loop: what plan.h says is next, is done
  *     rank_step.c   a step of fixed ranks                       } a run is one of these
  *     shard_step.c  a step of shards, whose ranks come and go   }
+ *     guard.c       whether memory is what it should be
  *     program.c     the program ends the run
  *     regroup.c     how a process joins those ranks, and follows changes of the group
  *     lines.c       after steps and evaluations: metrics, logs, progress
@@ -16,6 +17,7 @@
 #include "train/machine/clock.h"
 #include "train/machine/gpus.h"
 #include "train/output/logs.h"
+#include "train/run/guard.h"
 #include "train/run/lr_find.h"
 #include "train/save/resume.h"
 #include "train/save/saving.h"
@@ -81,6 +83,7 @@ struct tutti__train_run {
     json_t *confusion;              /* of the last evaluation; NULL: none, or too many classes */
     tutti__logged logged; /* the last lines that this process wrote to them, or found there */
     tutti__trace_window trace;
+    tutti__guard guard;
     tutti__lr_find lr_find;               /* with that key */
     struct tutti__elastic_worker *worker; /* NULL: fixed ranks */
     tutti__run_cursor sought;             /* epoch and start of the loader; epoch 0: none */

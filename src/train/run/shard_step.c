@@ -220,6 +220,7 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     count_signal(run);
     while ((shard = tutti_elastic_shard(e)) >= 0)
         TUTTI_TRY(compute(run, shard));
+    TUTTI_TRY(tutti__guard_memory(run));
     counters_of(run)[TUTTI__COUNT_TAKEN_OVER] =
         (int64_t)(tutti_elastic_get_stats(e).taken_over - taken_over);
     if (tutti_elastic_finish(e))
@@ -273,14 +274,16 @@ static tutti_status save(tutti__train_run *run)
 
 static tutti_status check(tutti__train_run *run)
 {
-    TUTTI_TRY(tutti__worker_agree(run, tutti_ddp_check_replicas(run->session.ddp)));
+    TUTTI_TRY(tutti__worker_agree(run, tutti__guard_compare(run)));
     return tutti__worker_agree(run, run->session.rank == 0 ? tutti__samples_audit(run) : TUTTI_OK);
 }
 
 static bool recover(tutti__train_run *run, tutti_status status)
 {
     tutti__worker_note_failure(run);
-    if (tutti_elastic_recover(run->session.elastic, status))
+    if (run->guard.caught && run->guard.alone) /* the others go on without this process */
+        (void)tutti_elastic_recover(run->session.elastic, status);
+    else if (!run->guard.caught && tutti_elastic_recover(run->session.elastic, status))
         return true;
     tutti__fail_again(status, run->worker->why);
     return false;

@@ -49,6 +49,7 @@ static tutti_status open_run(tutti__train_run *run)
                                   .position = &run->position,
                                   .totals = &run->totals,
                                   .folder = &run->folder,
+                                  .seal = &run->guard.seal,
                                   .progress = &run->progress};
     return run->kind->open(run);
 }
@@ -62,6 +63,7 @@ static void close_run(tutti__train_run *run)
     tutti__resume_free(&run->resume);
     tutti__ledger_close(&run->totals.ledger);
     tutti__gpus_close(&run->gpus);
+    tutti__guard_close(run);
     tutti__session_close(&run->session);
     free(run->worker);
     tutti__run_trace_close(run);

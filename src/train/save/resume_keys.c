@@ -49,6 +49,7 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_init_only:
     case TUTTI__KEY_OF_init_partial:
     case TUTTI__KEY_OF_lora_init:
+    case TUTTI__KEY_OF_guard:
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_eval_every:

@@ -248,6 +248,9 @@ static tutti_status write_one(tutti__saving *s)
                               .keep = (size_t)s->session->config->keep_checkpoints,
                               .best = tutti__best_is_kept(s->session->config) &&
                                       s->position->best.step == s->position->at.step,
+                              .seal = s->seal,
+                              .ddp = s->session->ddp,
+                              .rank = s->session->rank,
                               .hook_bytes = tutti__powersgd_bytes(&s->session->hook),
                               .ranks = s->session->size};
     tutti_status status;

@@ -1,0 +1,188 @@
+/* guard.c -- when memory is compared, and what follows.   SPDX-License-Identifier: MIT */
+#include "train/run/guard.h"
+
+#include "train/run/run.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BUDGET 0.005 /* of a step's time, by default */
+
+/* ---- Cost ---- */
+
+static double seconds_since(uint64_t begin_ns)
+{
+    return (double)(tutti__now_ns() - begin_ns) * 1e-9;
+}
+
+/* Of this thread, so that waiting for other ranks does not count. */
+static double cpu_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void tutti__guard_count_step(tutti__train_run *run)
+{
+    tutti__guard *g = &run->guard;
+
+    if (g->steps++ > 0)
+        g->step_seconds += run->step_seconds;
+}
+
+/* After how many steps to look again, so that it takes this rank no more than its budget. */
+static int64_t interval(const tutti__train_run *run)
+{
+    const tutti__guard *g = &run->guard;
+    const double step = g->steps > 1 ? g->step_seconds / (double)(g->steps - 1) : 0;
+    const double n = step > 0 ? ceil((g->check_seconds + g->memory_seconds) / (BUDGET * step)) : 2;
+
+    return n < 1 ? 1 : n > 1e9 ? 1000000000 : (int64_t)n;
+}
+
+/* ---- What was found ---- */
+
+/* A line of guard.jsonl in the run folder; *before_p: how many there were of this host. Without one it is only not written. */
+static void record(const tutti__train_run *run, const char *what, int *before_p)
+{
+    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "", quoted[80], line[512];
+    json_t *entry;
+    char *text;
+    FILE *file;
+
+    *before_p = 0;
+    gethostname(host, sizeof host - 1);
+    snprintf(quoted, sizeof quoted, "\"host\":\"%s\"", host);
+    snprintf(path, sizeof path, "%s/guard.jsonl", run->session.config->run_dir);
+    file = fopen(path, "a+e");
+    if (!file)
+        return;
+    while (fgets(line, sizeof line, file))
+        *before_p += strstr(line, quoted) != NULL;
+    entry = json_pack("{s:f s:I s:i s:s s:i s:s}", "time", tutti__wall_seconds(), "step",
+                      (json_int_t)run->position.at.step, "rank", run->session.rank, "host", host,
+                      "core", sched_getcpu(), "found", what);
+    text = entry ? json_dumps(entry, JSON_COMPACT) : NULL;
+    if (text)
+        fprintf(file, "%s\n", text);
+    free(text);
+    json_decref(entry);
+    fclose(file);
+}
+
+/* This rank was caught, with the thread's message, which becomes the run's. */
+static tutti_status caught(tutti__train_run *run, const char *what)
+{
+    char message[2048];
+    int before;
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    run->guard.caught = true;
+    if (what) {
+        record(run, what, &before);
+        if (before > 0)
+            tutti_log(TUTTI_LOG_ERROR, "guard",
+                      "this host was named %d time%s before in this run (guard.jsonl): take it out "
+                      "of the job",
+                      before, tutti__s((uint64_t)before));
+    }
+    return tutti__fail_again(TUTTI_ERR_DEVICE, message);
+}
+
+/* ---- Checks ---- */
+
+static tutti_status take(const tutti__train_run *run, tutti__seal *seal)
+{
+    return tutti__seal_take(seal, run->session.ddp, tutti__ddp_stream(run->session.ddp));
+}
+
+static tutti_status compare(tutti__train_run *run, const tutti__seal *seal, tutti_status local)
+{
+    tutti__replicas_verdict verdict;
+    const tutti_status status = tutti__compare_replicas(run->session.ddp, seal, local, &verdict);
+
+    return verdict.apart ? caught(run, verdict.named ? "replicas differ" : NULL) : status;
+}
+
+tutti_status tutti__guard_compare(tutti__train_run *run)
+{
+    tutti__seal seal = {0};
+    const tutti_status status = compare(run, &seal, take(run, &seal));
+
+    tutti__seal_drop(&seal);
+    return status;
+}
+
+tutti_status tutti__guard_check(tutti__train_run *run)
+{
+    tutti__guard *g = &run->guard;
+    tutti__position *p = &run->position;
+    const uint64_t begin_ns = tutti__now_ns();
+    const tutti_status sealed = take(run, &g->seal);
+    double cpu;
+    int64_t every;
+
+    g->check_seconds = seconds_since(begin_ns);
+    cpu = cpu_seconds();
+    TUTTI_TRY(run->kind->agree(run, compare(run, &g->seal, sealed)));
+    every = run->session.config->guard > 0 ? run->session.config->guard : interval(run);
+    TUTTI_TRY(
+        tutti_all_reduce(run->session.group, TUTTI_BUF(&every, 1, TUTTI_I64), TUTTI_MAX, NULL));
+    g->sealed = p->guarded = p->at.step;
+    p->guard_at = p->at.step + (uint64_t)every;
+    g->check_seconds += cpu_seconds() - cpu;
+    g->seconds += g->check_seconds;
+    g->checks++;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__guard_memory(tutti__train_run *run)
+{
+    tutti__guard *g = &run->guard;
+    const uint64_t begin_ns = tutti__now_ns(), step = run->position.at.step;
+    const tutti_ddp *ddp = run->session.ddp;
+    const tutti__kept *changed;
+    char name[256];
+    tutti_status status = TUTTI_OK;
+
+    if (g->sealed == 0 || g->sealed != step)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__seal_compare(&g->seal, ddp, tutti__ddp_stream(ddp), &changed));
+    if (changed) {
+        tutti__kept_describe(changed, name, sizeof name);
+        (void)tutti__seal_broken(changed, run->session.rank, step);
+        status = caught(run, name);
+        g->alone = true;
+    }
+    tutti__guard_forget(run);
+    g->memory_seconds = seconds_since(begin_ns);
+    g->seconds += g->memory_seconds;
+    return status;
+}
+
+void tutti__guard_forget(tutti__train_run *run)
+{
+    tutti__seal_drop(&run->guard.seal);
+    run->guard.sealed = 0;
+}
+
+void tutti__guard_close(tutti__train_run *run)
+{
+    const tutti__guard *g = &run->guard;
+
+    if (g->checks > 0 && g->steps > 1 && run->session.rank == 0)
+        tutti_log(TUTTI_LOG_INFO, "guard",
+                  "%llu checks in %llu steps, every %llu, %.3g ms each: %.2g %% of the steps' time",
+                  (unsigned long long)g->checks, (unsigned long long)g->steps,
+                  (unsigned long long)(run->position.guard_at - run->position.guarded),
+                  g->seconds / (double)g->checks * 1e3,
+                  100 * g->seconds / (g->step_seconds * (double)g->steps / (double)(g->steps - 1)));
+    tutti__guard_forget(run);
+}
