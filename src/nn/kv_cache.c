@@ -68,8 +68,8 @@ static tutti_status append(tutti__kv_cache *cache, tutti_tensor *k, tutti_tensor
                            (long long)cache->capacity);
     TUTTI_TRY(next_layer(cache, shape.d[2], layer_p));
     at = (size_t)(cache->length * shape.d[2]);
-    TUTTI_TRY(tutti_tensor_read(k, (*layer_p)->k + at));
-    return tutti_tensor_read(v, (*layer_p)->v + at);
+    TUTTI_TRY(tutti_tensor_read(tutti_cast(k, TUTTI_F32), (*layer_p)->k + at));
+    return tutti_tensor_read(tutti_cast(v, TUTTI_F32), (*layer_p)->v + at);
 }
 
 /* Attention of the queries to all that the layer has. */

@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/onednn_state.h"
 
+#include <string.h>
+
 static dnnl_status_t half_pd(tutti_ctx *cx, const tutti__onednn_half *h,
                              dnnl_primitive_desc_t *pd_p)
 {
@@ -80,12 +82,57 @@ static tutti_status half_get(tutti_ctx *cx, const tutti__onednn_half *h,
                                                       h->columns * h->inner / PART_PRODUCTS)});
 }
 
-tutti_status tutti__onednn_half_run(tutti_ctx *cx, const tutti__onednn_half *h, void *const data[4])
+static tutti_status half_run(tutti_ctx *cx, const tutti__onednn_half *h, void *const data[4])
 {
     tutti__onednn_primitive *p;
 
     TUTTI_TRY(half_get(cx, h, &p));
     return tutti__onednn_run(cx, p, data);
+}
+
+#define LEAST_ROWS 32
+
+/* oneDNN sums products of few rows in other orders than those of many (2.6: one row, and fewer than 16), but a sample's bits must not
+ * depend on how many others there are: rows of zeros are added. */
+static tutti_status run_few(tutti_ctx *cx, const tutti__onednn_half *h, void *const data[4])
+{
+    const size_t a_row = (size_t)h->inner * tutti_dtype_size(h->dtype);
+    const size_t c_row = (size_t)h->columns * tutti_dtype_size(h->result);
+    const size_t c_at = (LEAST_ROWS * a_row + 63) / 64 * 64, rows = (size_t)h->rows;
+    tutti__onednn_half many = *h;
+    void *staged;
+    char *a, *c;
+
+    TUTTI_TRY(tutti__onednn_staging(cx, c_at + LEAST_ROWS * c_row, &staged));
+    many.rows = LEAST_ROWS;
+    a = staged;
+    c = a + c_at;
+    memcpy(a, data[0], rows * a_row);
+    memset(a + rows * a_row, 0, (LEAST_ROWS - rows) * a_row);
+    TUTTI_TRY(half_run(cx, &many, (void *[]){a, data[1], c, data[3]}));
+    memcpy(data[2], c, rows * c_row);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__onednn_half_run(tutti_ctx *cx, const tutti__onednn_half *h, void *const data[4])
+{
+    const bool few = h->rows < LEAST_ROWS && h->batch <= 1 && h->op[0] == 'N' && !h->add;
+
+    return (few ? run_few : half_run)(cx, h, data);
+}
+
+tutti_status tutti__onednn_multiply_half(tutti_ctx *cx, tutti_dtype dtype,
+                                         const tutti__half_product *p, bool *done_p)
+{
+    const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
+    void *work;
+
+    *done_p = false;
+    if (dtype != TUTTI_BF16 || !tutti__onednn_has_bf16())
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__onednn_scratch(cx, isa->multiply_half_work(cx), &work));
+    *done_p = isa->multiply_half(cx, p, work);
+    return TUTTI_OK;
 }
 
 bool tutti__onednn_can_multiply(tutti_ctx *cx, tutti_dtype dtype)

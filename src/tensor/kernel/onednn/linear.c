@@ -143,21 +143,6 @@ tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tenso
 
 /* ---- 16 bit ----------------------------------------------------------------------------------------------- */
 
-/* By our own products, where the CPU has BF16 instructions that oneDNN may use as well; *done_p: whether. */
-static tutti_status multiply_half(tutti_ctx *cx, tutti_dtype dtype, const tutti__half_product *p,
-                                  bool *done_p)
-{
-    const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
-    void *work;
-
-    *done_p = false;
-    if (dtype != TUTTI_BF16 || !tutti__onednn_has_bf16())
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__onednn_scratch(cx, isa->multiply_half_work(cx), &work));
-    *done_p = isa->multiply_half(cx, p, work);
-    return TUTTI_OK;
-}
-
 tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                                tutti_tensor *b)
 {
@@ -176,7 +161,7 @@ tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x,
     data[2] = y->data;
     if (b)
         TUTTI_TRY(tutti__onednn_in(b, NULL, &data[3]));
-    TUTTI_TRY(multiply_half(y->cx, y->dtype,
+    TUTTI_TRY(tutti__onednn_multiply_half(y->cx, y->dtype,
                             &(tutti__half_product){.rows = h.rows,
                                                    .columns = h.columns,
                                                    .inner = h.inner,
@@ -212,7 +197,7 @@ tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_ten
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     data[2] = dx->data;
-    TUTTI_TRY(multiply_half(dx->cx, dy->dtype,
+    TUTTI_TRY(tutti__onednn_multiply_half(dx->cx, dy->dtype,
                             &(tutti__half_product){.rows = h.rows,
                                                    .columns = h.columns,
                                                    .inner = h.inner,
@@ -246,7 +231,7 @@ tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_
         return TUTTI_OK;
     TUTTI_TRY(tutti__onednn_in(x, NULL, &data[1]));
     data[2] = dw->data;
-    TUTTI_TRY(multiply_half(dw->cx, dy->dtype,
+    TUTTI_TRY(tutti__onednn_multiply_half(dw->cx, dy->dtype,
                             &(tutti__half_product){.rows = M,
                                                    .columns = K,
                                                    .inner = R,

@@ -81,6 +81,27 @@ tutti_status tutti__onednn_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor
 
 /* ---- 16 bit ---------------------------------------------------------------------------------------------- */
 
+/* A single product. */
+static tutti_status multiply_half(tutti_tensor *c, tutti_dtype dtype, const void *a, const void *b,
+                                  const tutti__matmul *m, bool *done_p)
+{
+    return tutti__onednn_multiply_half(
+        c->cx, dtype,
+        &(tutti__half_product){.rows = m->rows,
+                               .columns = m->columns,
+                               .inner = m->inner,
+                               .a = a,
+                               .a_row = m->a_transposed ? 1 : m->inner,
+                               .a_k = m->a_transposed ? m->rows : 1,
+                               .b = b,
+                               .b_k = m->b_transposed ? 1 : m->columns,
+                               .b_column = m->b_transposed ? m->inner : 1,
+                               .c = c->data,
+                               .c_f32 = c->dtype == TUTTI_F32,
+                               .c_step = m->columns},
+        done_p);
+}
+
 tutti_status tutti__onednn_half_matmul(tutti_tensor *c, tutti_tensor *a, tutti_tensor *b,
                                        const tutti__matmul *m)
 {
@@ -100,6 +121,7 @@ tutti_status tutti__onednn_half_matmul(tutti_tensor *c, tutti_tensor *a, tutti_t
     const int outer = m->n_batch - (batch > 1);
     const void *a_data, *b_data;
     int64_t n = 1;
+    bool done = false;
 
     TUTTI_TRY(tutti__tensor_row_major(a, &a_data));
     TUTTI_TRY(tutti__tensor_row_major(b, &b_data));
@@ -108,6 +130,10 @@ tutti_status tutti__onednn_half_matmul(tutti_tensor *c, tutti_tensor *a, tutti_t
         memset(c->data, 0, tutti__tensor_bytes(c));
     for (int i = 0; i < outer; i++)
         n *= m->batch[i];
+    if (n == 1 && batch == 1 && !h.add)
+        TUTTI_TRY(multiply_half(c, a->dtype, a_data, b_data, m, &done));
+    if (done)
+        return TUTTI_OK;
     for (int64_t number = 0; number < n; number++) {
         void *data[4] = {(void *)a_data, (void *)b_data, c->data, NULL};
         int64_t rest = number;
