@@ -1,7 +1,7 @@
 /* ddp: layers divided among ranks compute what the whole ones do: losses, gradients, initial values, dropout; and plans of a
  * program's own.   SPDX-License-Identifier: MIT
  * timeout: 240
- * devices: strict cuda nccl */
+ * devices: strict cuda:long nccl:long */
 #include "bodies.h"
 #include "harness/device.h"
 #include "nn/nn.h"

@@ -1,6 +1,6 @@
 /* ddp: ZeRO trains as without sharding, and each rank holds a share of state, gradients and parameters.   SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict cuda nccl */
+ * devices: strict cuda:long nccl */
 #include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
 #include "nn/nn.h"

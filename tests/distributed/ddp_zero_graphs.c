@@ -1,6 +1,6 @@
 /* ddp: graphs of many shapes train with ZeRO-2 and 3 as without: PyTorch's cases for fully_shard.   SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict cuda */
+ * devices: strict cuda:long */
 #include "ddp/zero.h"
 #include "distributed/ddp_trainer.h"
 

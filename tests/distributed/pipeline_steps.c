@@ -1,6 +1,6 @@
 /* pipeline: stages of a model compute the bits of accumulation on one rank, whatever the schedule.   SPDX-License-Identifier: MIT
  * timeout: 240
- * devices: strict cuda nccl */
+ * devices: strict cuda:long nccl:long */
 #include "distributed/ddp_bodies.h"
 #include "device/flat.h"
 #include "tensor/tensor.h"

@@ -1,6 +1,6 @@
 # plan.sh -- `tutti plan`: planned beside measured, layouts that fit, errors; and a run that cannot fit. The bounds are wide: what else a
-# machine's libraries take is not the plan's.   timeout: 120
-# SPDX-License-Identifier: MIT
+# machine's libraries take is not the plan's.   timeout: 120   breadth: 240
+# ALL: more layouts, each planned beside measured.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
 field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},*$/\1/p" "$2" | head -n 1; }
@@ -63,7 +63,7 @@ plan again.json $keys --ranks 4 --zero 2 --bucket-mb 0.5 --first-bucket-mb 0.5
 plan t2.json $keys --ranks 4 --tensor 2
 [ "$(field activations t2.json)" -lt "$(field activations g0.json)" ] && [ "$(field gradients t2.json)" -lt $((p * 2 / 3)) ] || fail "tensor 2 divides nothing"
 [ "$(grep -A 30 '"wire_of_tensor"' t2.json | sed -n 's/^ *"calls": \([0-9]*\),*$/\1/p' | head -n 1)" -gt 0 ] || fail "no calls of tensor"
-for more in "--zero 2" "--zero 3" "--tensor 2" "--tensor 2 --zero 3"; do
+for more in ${ALL:+"--zero 2" "--zero 3" "--tensor 2"} "--tensor 2 --zero 3"; do
     ranks=2
     [ "$more" = "--tensor 2 --zero 3" ] && ranks=4
     plan p.json --ranks $ranks $keys $more
@@ -85,7 +85,7 @@ plan p4.json $keys --ranks 4 --pipeline 4 --micro-batches 6
 awk -v b="$(field bubble_ms p1.json)" -v c="$(field compute_ms p1.json)" 'BEGIN { exit !(b / (b + c) > 0.1 && b / (b + c) < 0.3) }' || fail "a bubble of $(field bubble_ms p1.json) ms" # 1/7, of unequal stages
 plan again.json $keys --ranks 4 --pipeline 4 --micro-batches 6
 for i in 0 1 2 3; do within "twice, stage $i" "$(stage $i again.json)" "$(stage $i p4.json)" 1.02; done
-for more in "--pipeline 2" "--pipeline 2 --pipeline-schedule gpipe" "--pipeline 2 --zero 1" "--pipeline 2 --tensor 2"; do
+for more in ${ALL:+"--pipeline 2" "--pipeline 2 --pipeline-schedule gpipe" "--pipeline 2 --tensor 2"} "--pipeline 2 --zero 1"; do
     ranks=2
     case "$more" in *zero* | *tensor*) ranks=4 ;; esac
     plan p.json --ranks $ranks $keys $more
@@ -144,7 +144,7 @@ scale spread --model mlp --ranks 1,2,4096 --ranks-per-host 1 --spread 10 # of tw
 rows "stragglers" spread '$1 == 1 ? $3 == 0 : $1 == 2 ? $3 > 1.128 && $3 < 1.129 : $3 > 7 && $3 < 7.5'
 scale shards --model mlp --ranks 8 --shards 8 --ranks-per-host 1 --links slow.json
 rows "shards" shards '$1 * $2 == 160 && (NR == 1) == ($5 == 1)'
-for more in "--zero 1" "--zero 2" "--zero 3" "--tensor 2" "--pipeline 2" "--tensor 2 --zero 3"; do
+for more in ${ALL:+"--zero 1" "--zero 2" "--zero 3"} "--tensor 2" "--pipeline 2" "--tensor 2 --zero 3"; do
     scale divided $keys --ranks 4,8,16 --ranks-per-host 4 $more
     rows "$more, links that cost nothing" divided '$4 < 1e-2'
     scale divided $keys --ranks 4,8,16 --ranks-per-host 4 $more --links slow.json

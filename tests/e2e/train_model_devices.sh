@@ -1,7 +1,8 @@
 # train_model_devices.sh -- the laws of training for larger models on the strict device and with the instructions of each level: strict has
 # the bits of the reference kernels; with every level ranks agree, a resumed run equals an uninterrupted one, and threads and recomputed
-# blocks change nothing.   timeout: 120   SPDX-License-Identifier: MIT
-# train_model_devices_all: each model with each level; here each level has one of the models.
+# blocks change nothing.   timeout: 120   breadth: 180
+# SPDX-License-Identifier: MIT
+# ALL: each model with each level; else each level has one of the models.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 keys="--batch-size 4 --max-steps 3 --eval-every 0 --schedule constant --warmup-epochs 0 --lr 0.01 --dropout 0.2"
 equal() { # WHAT RUN RUN

@@ -1,5 +1,5 @@
 # Tensor parallel runs of `tutti train`: the same samples and losses as with whole layers, what is refused, a killed rank.
-# timeout: 420
+# timeout: 420   breadth: 420   ALL: each division of each model.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 common="--max-steps 6 --log-every 1 --threads 1 --epochs 1 --progress plain"
@@ -33,7 +33,7 @@ says gpt2.t2 "^no texts after evaluations"
 [ "$(field gpt2.1/summary.json parameters)" = "$(field gpt2.t2/summary.json parameters)" ] || fail "parameters of gpt2"
 
 # On a device, whose memory the host cannot read.
-for model in gpt2 llama vit; do
+for model in gpt2 ${ALL:+llama vit}; do
     train $model.strict -n 2 --tensor 2 --sequence-parallel ${!model} --device strict
     alike $model.1 $model.strict 2e-6
 done
@@ -60,7 +60,7 @@ alike plain_bf16 divided_bf16 2e-2
 
 # Sums of a fixed number of parts: one result for 1, 2 and 4 ranks; with two batches and ZeRO; resumed with another tensor.
 parts="--tensor-parts 4 --optimizer adamw --clip-grad-norm 0.3 --dropout 0.1 --max-steps 4 --eval-steps 0 --checkpoint-every 2 --keep-checkpoints 0"
-for model in gpt2 llama vit; do
+for model in ${ALL:+gpt2 vit} llama; do
     keys=$parts
     [ $model != llama ] || keys="$parts --kv-heads 4"
     for tokens in "" --sequence-parallel; do
@@ -95,7 +95,7 @@ for run in onto.1 onto.4; do
     losses all.1 | tail -n "$(wc -l <$run.loss)" >rest.loss
     close rest.loss $run.loss 2e-6
 done
-for zero in 2 3; do # of each tensor rank's part, over the data ranks
+for zero in ${ALL:+2} 3; do # of each tensor rank's part, over the data ranks
     train zero.$zero -n 4 --tensor 2 --zero $zero $gpt2 $steps --ema 0
     same all.4 zero.$zero
 done
@@ -118,13 +118,13 @@ near() { # FILE FILE: losses
     paste <(field "$1" loss) <(field "$2" loss) | awk '{ d = $1 - $2; exit !(d < 2e-6 * $1 && d > -2e-6 * $1) }' || fail "losses $(field "$1" loss) and $(field "$2" loss)"
 }
 "$TUTTI" eval all.2 --json eval.1 >eval.out 2>&1 || { cat eval.out; fail "eval"; }
-for layout in "-n 2 --tensor 2" "-n 3 --zero 3" "-n 4 --tensor 2 --zero 3" "-n 2 --pipeline 2" "-n 4 --pipeline 2 --tensor 2"; do
+for layout in ${ALL:+"-n 2 --tensor 2" "-n 3 --zero 3" "-n 2 --pipeline 2"} "-n 4 --tensor 2 --zero 3" "-n 4 --pipeline 2 --tensor 2"; do
     timeout 100 "$TUTTI" eval all.2 $layout --json eval.2 >eval.out 2>&1 || { cat eval.out; fail "eval $layout"; }
     near eval.1 eval.2
 done
 "$TUTTI" eval vit.1 --json eval.1 >/dev/null
 "$TUTTI" predict vit.1 --out predict.1.csv >predict.out 2>&1 || { cat predict.out; fail "predict"; }
-for layout in "-n 2 --tensor 2" "-n 4 --tensor 2" "-n 3 --zero 3"; do
+for layout in ${ALL:+"-n 2 --tensor 2" "-n 3 --zero 3"} "-n 4 --tensor 2"; do
     timeout 100 "$TUTTI" eval vit.1 $layout --json eval.2 >eval.out 2>&1 || { cat eval.out; fail "eval of vit $layout"; }
     near eval.1 eval.2
     timeout 100 "$TUTTI" predict vit.1 $layout --out predict.2.csv >predict.out 2>&1 || { cat predict.out; fail "predict $layout"; }
@@ -153,7 +153,7 @@ refused 1 "there is no such file or folder" "$TUTTI" generate nothing --tensor 2
 
 # Shares of the weights: the same text, of a checkpoint of shares, too, and with adapters.
 "$TUTTI" generate all.2 $how >text.1
-for ranks in 1 2 3; do
+for ranks in ${ALL:+1 2} 3; do
     timeout 100 "$TUTTI" generate all.2 $how --zero 3 --ranks $ranks >text.3 2>text.err && cmp text.1 text.3 || { cat text.err text.3; fail "generate with --zero 3 on $ranks ranks"; }
 done
 timeout 100 "$TUTTI" run -n 2 "$TUTTI" generate all.2 $how --zero 3 >text.3 2>text.err && grep -q 'First Citizen' text.3 || { cat text.err; fail "generate with --zero 3 under a launcher"; }

@@ -1,4 +1,4 @@
-# Workers of a run by shards are killed, and stopped, at any step: it ends with the bits of an undisturbed run.   timeout: 150
+# Workers of a run by shards are killed, and stopped, at any step: it ends with the bits of an undisturbed run.   timeout: 150   run: waiting
 # ENDS is how often rank 0 is killed at the end of a run (default 4; train_elastic_all: 20).
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"

@@ -1,5 +1,5 @@
 # Workers of a run by shards are killed, join and leave while the optimizer state is sharded: a lost worker's shard is recovered from
-# the last checkpoint, or without one from a copy of the share, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 240
+# the last checkpoint, or without one from a copy of the share, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 240   run: waiting
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "$SOURCE_DIR/tests/harness/elastic.sh"

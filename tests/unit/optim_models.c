@@ -1,6 +1,7 @@
 /* optim_models.c -- requirements of every model of the list in nn/nn.h: the output's shape, a gradient for each parameter, learning a
  * batch, dropout, and the same results twice and with every kernel family.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120   breadth: 240
+ * ALL: a gradient for each parameter of the larger models of a family, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -147,22 +148,6 @@ static void skip_gigantic(const char *name)
         skip();
 }
 
-static void every_parameter_has_a_gradient(void **state)
-{
-    trained t;
-
-    skip_gigantic(*state);
-    begin(&t, *state, TUTTI_KERNELS_AUTO, 0);
-    step(&t);
-    for (size_t i = 0; i < tutti_module_n_parameters(tutti_model_module(t.model)); i++) {
-        tutti_tensor *p = tutti_module_parameter(tutti_model_module(t.model), i);
-
-        if (!tutti_tensor_grad(p))
-            fail_msg("%s: %s has no gradient", (const char *)*state, tutti_tensor_name(p));
-    }
-    end(&t);
-}
-
 /* Not for the larger ones of a family, which take long and are the same code. */
 static void skip_larger(const char *name)
 {
@@ -172,6 +157,25 @@ static void skip_larger(const char *name)
     for (size_t i = 0; i < TUTTI__COUNT_OF(larger); i++)
         if (strcmp(name, larger[i]) == 0)
             skip();
+}
+
+static void every_parameter_has_a_gradient(void **state)
+{
+    trained t;
+
+    if (getenv("ALL"))
+        skip_gigantic(*state);
+    else
+        skip_larger(*state);
+    begin(&t, *state, TUTTI_KERNELS_AUTO, 0);
+    step(&t);
+    for (size_t i = 0; i < tutti_module_n_parameters(tutti_model_module(t.model)); i++) {
+        tutti_tensor *p = tutti_module_parameter(tutti_model_module(t.model), i);
+
+        if (!tutti_tensor_grad(p))
+            fail_msg("%s: %s has no gradient", (const char *)*state, tutti_tensor_name(p));
+    }
+    end(&t);
 }
 
 static void it_learns_a_batch(void **state)
