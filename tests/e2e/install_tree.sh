@@ -127,7 +127,7 @@ offers() { # EXPECTED WORDS...
 }
 offers "train" tutti tr
 offers "--version" tutti --v
-offers "data doctor" tutti help d
+offers "data diff doctor" tutti help d
 offers "--optimizer" tutti train --op
 offers "--no-augment" tutti train --no-au
 offers "adagrad adam adamw lamb muon rmsprop sgd" tutti train --optimizer ""

@@ -142,7 +142,7 @@ static int killed_in_the_middle(tutti_group *group, void *arg)
     CHECK(test_force(group, ac->algorithm) == TUTTI_OK);
     CHECK(test_force(group, tutti__coll_find(TUTTI__OP_BARRIER, "dissemination")) == TUTTI_OK);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* none is still joining */
-    if (tutti_group_rank(group) == ODD) { /* SIGALRM ends the process */
+    if (tutti_group_rank(group) == ODD) {          /* SIGALRM ends the process */
         signal(SIGALRM, SIG_DFL);
         CHECK(setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = 3000}, NULL) == 0);
     }

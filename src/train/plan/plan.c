@@ -105,7 +105,10 @@ tutti__train_plan tutti__plan_of(const tutti__train_config *c, size_t count, int
         .config = c, .count = count, .shares = shares, .evaluates = evaluates};
     const uint64_t whole = tutti__plan_left(&plan, &(tutti__run_cursor){.epoch = 1});
 
-    plan.total_steps = from->step + tutti__plan_left(&plan, from);
+    plan.schedule_end = plan.total_steps = from->step + tutti__plan_left(&plan, from);
+    if (c->stop_after > 0 && plan.total_steps > (uint64_t)c->stop_after)
+        plan.total_steps =
+            (uint64_t)c->stop_after > from->step ? (uint64_t)c->stop_after : from->step;
     if (c->lr_find && plan.total_steps > TUTTI__LR_FIND_STEPS)
         plan.total_steps = TUTTI__LR_FIND_STEPS;
     plan.schedule = schedule_of(&plan, whole);
@@ -122,7 +125,7 @@ static float lr_find_rate(uint64_t step, uint64_t steps)
 
 float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
-    const uint64_t left = plan->total_steps - at->step, whole = plan->schedule.total_steps;
+    const uint64_t left = plan->schedule_end - at->step, whole = plan->schedule.total_steps;
 
     if (plan->config->lr_find)
         return lr_find_rate(at->step, plan->total_steps);

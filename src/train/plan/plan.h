@@ -29,6 +29,8 @@ typedef struct tutti__train_plan {
     int shares;           /* ranks or shards, among which those of a step are divided */
     bool evaluates;       /* there are test data */
     uint64_t total_steps; /* optimizer steps */
+    uint64_t
+        schedule_end; /* the step of the schedule's last rate; after total_steps with stop_after */
     tutti_schedule schedule;
 } tutti__train_plan;
 

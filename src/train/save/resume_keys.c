@@ -29,6 +29,7 @@ static bool evaluates(int key)
 static bool is_output(int key)
 {
     switch (key) {
+    case TUTTI__KEY_OF_stop_after:
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_tensorboard:
