@@ -25,11 +25,12 @@ static bool evaluates(int key)
            key == TUTTI__KEY_OF_sample_tokens;
 }
 
-/* Keys that say what is shown and recorded. */
+/* Keys that say what a run shows, records and looks at. */
 static bool is_output(int key)
 {
     switch (key) {
     case TUTTI__KEY_OF_stop_after:
+    case TUTTI__KEY_OF_guard:
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_tensorboard:
@@ -77,7 +78,6 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_init_only:
     case TUTTI__KEY_OF_init_partial:
     case TUTTI__KEY_OF_lora_init:
-    case TUTTI__KEY_OF_guard:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:
         return true;
