@@ -54,36 +54,44 @@ flips() { # KIND GUARD FLAGS...: a row
         rm -rf "$work/flip"
         timeout 600 "$TUTTI" run -n 3 --max-restarts 100 --chaos "flip=0.05:$kind,keep=2,seed=$seed" "$TUTTI" train $keys --guard "$guard" "${@:3}" \
             --run-dir "$work/flip" >"$work/out" 2>&1 || { cat "$work/out" >&2 && exit 1; }
-        grep -E '^(\[[0-9]\] tutti warn chaos|\[[0-9]\] tutti train: (rank [0-9]+ \(host|replicas differ)|tutti run: starting)' "$work/out" >>"$work/events" || true
+        grep -E '^(\[[0-9]\] tutti warn chaos|\[[0-9]\] tutti train: (rank [0-9]+ \(host|replicas differ)|tutti run: (starting|rank [0-9]+ \(process [0-9]+\) ended))' "$work/out" >>"$work/events" || true
         echo end >>"$work/events"
         flipped=$(grep -c 'tutti warn chaos' "$work/events" || true)
         [ "$(digest flip)" = "$(digest "$whole")" ] && same=$((same + 1))
     done
-    # A flip is found by the first message after it, in the same start of that worker.
+    # A start of the workers ends with at most one message, of which lines of others may come first.
     awk -v kind="$kind" -v guard="$guard" -v same="$same" -v runs="$seed" -v title="${*:3}" '
         function number(word,  s) { s = $0; sub(".*" word " ", "", s); return s + 0 }
-        /warn chaos/ { flips++; at[++n] = number("training step"); rank = substr($1, 2) + 0; next }
-        /starting|^end/ { lost += n; n = 0; next }
+        function start(  i, late) {
+            for (i = 1; i <= n; i++) {
+                late = step - at[i] + !memory
+                if (!step || late > guard) { # undone by rounding before anyone looked
+                    gone++
+                    continue
+                }
+                most = late > most ? late : most
+                found[memory]++
+                right += named == rank # by shards ranks of a group may be others than local ones
+            }
+            n = step = 0
+        }
+        /warn chaos/ { flips++; at[++n] = number("training step"); rank = substr($1, 2) + 0; next } # its local rank
+        /^tutti run|^end/ { start(); next }
         {
             memory = /changed in memory/
             step = memory ? number("update of step") + 1 : number("differ at step")
-            named = /replicas differ/ ? number(": rank") : number("rank")
-            for (i = 1; i <= n; i++) {
-                late = step - at[i] + !memory
-                most = late > most ? late : most
-                found[memory]++
-                right += named == rank
-            }
-            n = 0
+            named = memory ? substr($1, 2) + 0 : number(": rank")
         }
-        END { printf "| %s | %s | %d | %d | %d | %d | %d | %d | %d of %d |\n", kind, guard title, flips, found[1], found[0], right, lost, most, same, runs }' \
-        "$work/events"
+        END {
+            printf "| %s | %s%s | %d | %d | %d | %d | %d | %d | %d of %d |\n", kind, guard, title ? " " title : "", flips, found[1], found[0], right, gone,
+                most, same, runs
+        }' "$work/events"
 }
 if [[ flips =~ $ONLY ]]; then
     keys="--model mlp --data digits --max-steps $STEPS --eval-every 0 --threads 1 --progress quiet --checkpoint-every 10"
     train plain -n 3 $keys
     train shards -n 3 $keys --shards 6
-    printf '\n| flipped in | K | flips | found in memory | by replicas | worker named rightly | not found | steps until then, at most | same weights |\n|---|---|---|---|---|---|---|---|---|\n'
+    printf '\n| flipped in | K | flips | found in memory | by replicas | worker named rightly | gone before | steps until found, at most | same weights |\n|---|---|---|---|---|---|---|---|---|\n'
     whole=plain
     for kind in parameters state means; do
         for guard in 1 4; do

@@ -53,10 +53,10 @@ tutti_status tutti__seal_broken(const tutti__kept *changed, int rank, uint64_t s
 
 /* ---- Whether ranks have the same (replicas.c) ---- */
 
+/* apart: the memory of some ranks differs, and there is a failure; else one is of options, or of the call. named: this rank's is wrong, or
+ * with two ranks, or without a majority, may be. */
 typedef struct tutti__replicas_verdict {
-    bool
-        apart; /* the memory of some ranks differs; else a failure is that of options, or of the call */
-    bool named; /* this rank's is wrong, or with two ranks, or without a majority, may be */
+    bool apart, named;
 } tutti__replicas_verdict;
 
 /* Compares what is replicated. MISMATCH, the same on every rank, naming ranks, hosts, cores and the first difference, or an option of

@@ -132,8 +132,7 @@ static tutti_status explain(verdict *v, const uint64_t *mine, tutti__replicas_ve
         v->hashes = hashes;
         v->places = places;
         right = majority(v);
-        *verdict_p = (tutti__replicas_verdict){
-            .apart = true, .named = right < 0 || v->totals[rank] != v->totals[right]};
+        verdict_p->named = right < 0 || v->totals[rank] != v->totals[right];
         status = right >= 0 ? fail_apart(v, right) : fail_undecided(v);
     }
     free(hashes);
@@ -164,6 +163,8 @@ static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const 
     if (!differ)
         return TUTTI_OK;
     TUTTI_TRY(tutti__agree_on_items(v->ddp->group, items, n_items));
+    verdict_p->apart =
+        true; /* known from here on, even if those that know more end before this rank does */
     return explain(v, mine, verdict_p);
 }
 
