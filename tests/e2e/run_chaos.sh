@@ -59,12 +59,12 @@ flip() { # KIND EXIT
         --eval-every 0 --threads 1 --progress quiet --run-dir "$work/flipped"
     equal "ranks with $1" "$(grep -o '^\[[0-9]\] tutti warn chaos' "$work/err" | sort -u | wc -l)" 1
 }
-flip parameters 3
+flip parameters 4
 flips >"$work/flips"
 grep -qE '^training step [0-9]+: bit [0-9]+ of element [0-9]+ of fc[123]\.(weight|bias) flipped, [0-9a-f]{8} -> [0-9a-f]{8}$' "$work/flips" || fail "no parameter: $(cat "$work/flips")"
-flip parameters 3
+flip parameters 4
 flips | cmp "$work/flips" - || fail "the same seed flips other bits"
-flip means 3
+flip means 4
 flips | grep -q 'of the mean gradient of fc' || fail "no mean"
 flip gradients 0
 flips | grep -q 'of the gradient of fc' || fail "no gradient"

@@ -523,7 +523,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_epochs),
                                        cmocka_unit_test(test_guard),
-        cmocka_unit_test(test_checkpoint_every),
+                                       cmocka_unit_test(test_checkpoint_every),
                                        cmocka_unit_test(test_max_steps),
                                        cmocka_unit_test(test_grad_accumulation),
                                        cmocka_unit_test(test_position),

@@ -1,6 +1,10 @@
-/* guard.c -- when memory is compared, and what follows.   SPDX-License-Identifier: MIT */
-#include "train/run/guard.h"
-
+/* guard.c -- finds memory and computations that went wrong silently.   SPDX-License-Identifier: MIT
+ *
+ *     step s: ... update | replicas compared, all sealed || step s + 1: forward, backward | seal compared | update ...
+ *
+ * Replicas have the same bits after each update, so one with others is wrong. Between two updates nothing writes parameters and
+ * optimizer state, so what has changed there is faulty memory: that is found on a rank alone, also if it is the only one, and before
+ * anything of it is in an update. docs/guard.md */
 #include "train/run/run.h"
 
 #include <math.h>

@@ -13,11 +13,11 @@
 #ifndef TUTTI_TRAIN_RUN_H
 #define TUTTI_TRAIN_RUN_H
 
+#include "ddp/kept.h"
 #include "tensor/op_profile.h"
 #include "train/machine/clock.h"
 #include "train/machine/gpus.h"
 #include "train/output/logs.h"
-#include "train/run/guard.h"
 #include "train/run/lr_find.h"
 #include "train/save/resume.h"
 #include "train/save/saving.h"
@@ -37,6 +37,20 @@ typedef struct tutti__stop_wish {
     bool made;
     char why[128];
 } tutti__stop_wish;
+
+/* What guard.c knows. */
+typedef struct tutti__guard {
+    tutti__seal seal;     /* of the memory after step `sealed` */
+    uint64_t sealed;      /* 0: none */
+    double check_seconds; /* of the last comparison of replicas, and of memory */
+    double memory_seconds;
+    double step_seconds; /* of `steps` steps of this process, without the first */
+    uint64_t steps;
+    double seconds; /* of all checks of this process */
+    uint64_t checks;
+    bool caught; /* something was wrong: this process must end, */
+    bool alone;  /* and only this one: nothing of it has reached others */
+} tutti__guard;
 
 typedef struct tutti__train_run tutti__train_run;
 
@@ -146,6 +160,21 @@ tutti_status tutti__run_evaluate(tutti__train_run *run);
 void tutti__run_write_lines(tutti__train_run *run);
 /* The progress of a step. */
 void tutti__run_show(tutti__train_run *run, bool logged);
+
+/* ---- guard.c ---- */
+
+/* After a step: what it took. */
+void tutti__guard_count_step(tutti__train_run *run);
+/* Collective, between steps: compares replicas, seals memory, and decides when this is due again. DEVICE if the memory of ranks differs,
+ * on all of them. */
+tutti_status tutti__guard_check(tutti__train_run *run);
+/* Before an update, or before this rank's part of it reaches others: DEVICE if what was sealed after the last one has changed. */
+tutti_status tutti__guard_memory(tutti__train_run *run);
+/* Compares replicas at the end of the run, also with guard=-1. Collective. */
+tutti_status tutti__guard_compare(tutti__train_run *run);
+/* The memory is about to be written by others than an update. */
+void tutti__guard_forget(tutti__train_run *run);
+void tutti__guard_close(tutti__train_run *run);
 
 /* ---- The others ---- */
 

@@ -17,10 +17,33 @@ static bool is_layout(int key)
            key == TUTTI__KEY_OF_shards; /* allowed, as another number of ranks is */
 }
 
+/* Of what a run shows, writes and looks at. */
+static bool is_output(int key)
+{
+    switch (key) {
+    case TUTTI__KEY_OF_guard:
+    case TUTTI__KEY_OF_log_every:
+    case TUTTI__KEY_OF_progress:
+    case TUTTI__KEY_OF_eval_every:
+    case TUTTI__KEY_OF_eval_steps:
+    case TUTTI__KEY_OF_eval_samples:
+    case TUTTI__KEY_OF_sample_tokens:
+    case TUTTI__KEY_OF_tensorboard:
+    case TUTTI__KEY_OF_histograms:
+    case TUTTI__KEY_OF_wandb:
+    case TUTTI__KEY_OF_prometheus:
+    case TUTTI__KEY_OF_system_metrics:
+    case TUTTI__KEY_OF_profile:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Keys about paths, output, and distribution of work: the result is the same, at most to rounding. */
 static bool is_free(int key, const tutti__train_config *config, const json_t *keys)
 {
-    if (is_layout(key))
+    if (is_layout(key) || is_output(key))
         return true;
     switch (key) {
     case TUTTI__KEY_OF_model_file:
@@ -49,19 +72,6 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_init_only:
     case TUTTI__KEY_OF_init_partial:
     case TUTTI__KEY_OF_lora_init:
-    case TUTTI__KEY_OF_guard:
-    case TUTTI__KEY_OF_log_every:
-    case TUTTI__KEY_OF_progress:
-    case TUTTI__KEY_OF_eval_every:
-    case TUTTI__KEY_OF_eval_steps:
-    case TUTTI__KEY_OF_eval_samples:
-    case TUTTI__KEY_OF_sample_tokens:
-    case TUTTI__KEY_OF_tensorboard:
-    case TUTTI__KEY_OF_histograms:
-    case TUTTI__KEY_OF_wandb:
-    case TUTTI__KEY_OF_prometheus:
-    case TUTTI__KEY_OF_system_metrics:
-    case TUTTI__KEY_OF_profile:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:
         return true;
