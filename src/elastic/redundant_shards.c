@@ -21,7 +21,7 @@
 #include <string.h>
 
 /* BUDGET: the part of the time of steps that checks may take, as 1 / BUDGET. */
-enum { AUTOMATIC = -1, BUDGET = 200, ENDS_AFTER = 2 };
+enum { AUTOMATIC = -1, BUDGET = 250, ENDS_AFTER = 2 };
 
 tutti_status tutti__redundancy_init(tutti_elastic *e)
 {

@@ -23,7 +23,7 @@ enum { LIMIT_64 = 51, ROOM_64 = 12, ROOM_32 = 4 };
 #define MAX_SHARDS 4096
 
 /* The message: these numbers, then the program's counters, then totals of each gradient, by place, and with find_unused its users. */
-enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, N_NUMBERS };
+enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, SUSPICIOUS, N_NUMBERS };
 
 int tutti__exact_count(const tutti_reducer *r)
 {
@@ -484,6 +484,7 @@ tutti_status tutti__exact_close(tutti_reducer *r)
     TUTTI_TRY(see_contributions(r));
     TUTTI_TRY(tutti__exact_totals_tell(r, totals_in_message(r)));
     s->message[LATE] = s->apart;
+    s->message[SUSPICIOUS] = s->totals.suspicious > 0;
     s->message[RANGES] = compared(r, tutti__hash64(s->ranges, r->n * sizeof *s->ranges));
     tutti__step_label(r, 0);
     status = tutti_all_reduce(r->group, TUTTI_BUF(s->message, message_length(r), TUTTI_I64),
@@ -594,6 +595,8 @@ tutti_status tutti__exact_end(tutti_reducer *r)
     if (r->status != TUTTI_OK || status != TUTTI_OK)
         return status;
     TUTTI_TRY(check_message(r));
+    if (s->message[SUSPICIOUS] > 0 && s->totals.suspicious == 0)
+        s->totals.suspicious = 1; /* this rank is new: it does as the others */
     for (size_t place = 0; tutti__may_skip(r) && place < r->n_reduced; place++)
         r->users[place] = (int32_t)users_in_message(r)[place];
     if (s->message[LATE] > 0) {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* The part of a step's time for totals before sending: 1 / BUDGET; how many steps suspicion lasts. */
-enum { BUDGET = 400, SUSPICIOUS_STEPS = 10000 };
+enum { BUDGET = 1000, SUSPICIOUS_STEPS = 10000 };
 
 /* ---- Memory ---- */
 

@@ -607,7 +607,7 @@ static int flip(tutti_group *group, const tutti_reducer_opts *opts, int rank, ui
     tutti_reducer_parameter p[N];
     tutti_reducer *r;
     float ranges[N];
-    bool own;
+    bool own, found = false;
 
     CHECK(x);
     describe(p);
@@ -617,14 +617,20 @@ static int flip(tutti_group *group, const tutti_reducer_opts *opts, int rank, ui
     for (int step = 0; step < 2; step++)
         CHECK_0(run_step(r, group, step, &d, x));
     memcpy(ranges, x->ranges, sizeof ranges);
-    if (me)
-        CHECK(tutti__reducer_flip_sum(r, 4, 77, bit) ==
-              (int)bit % (opts->wire_bits == 32 ? 32 : 64));
-    CHECK_0(attempt(r, group, 2, &d, opts->shards));
-    CHECK(!tutti_reducer_again(r));
-    CHECK(tutti__reducer_damage(r, &own) && strcmp(tutti__reducer_damage(r, &own), "e") == 0);
-    CHECK(own == me);
-    memcpy(tutti_reducer_ranges(r), ranges, sizeof ranges); /* the step is repeated from them */
+    /* A rank that had no time to look the first time does the second time. */
+    for (int k = 0; k < 2 && !found; k++) {
+        if (me)
+            CHECK(tutti__reducer_flip_sum(r, 4, 77, bit) ==
+                  (int)bit % (opts->wire_bits == 32 ? 32 : 64));
+        CHECK_0(attempt(r, group, 2, &d, opts->shards));
+        CHECK(!tutti_reducer_again(r));
+        CHECK(tutti__reducer_damage(r, &own) && strcmp(tutti__reducer_damage(r, &own), "e") == 0);
+        CHECK(me || !own);
+        found = own;
+        CHECK_OK(tutti_broadcast(group, TUTTI_BUF(&found, 1, TUTTI_U8), rank, NULL));
+        memcpy(tutti_reducer_ranges(r), ranges, sizeof ranges); /* the step is repeated from them */
+    }
+    CHECK(found);
     CHECK_0(run_step(r, group, 2, &d, x));
     CHECK(tutti__reducer_damage(r, &own) == NULL && !own);
     tutti_reducer_free(r);
@@ -656,7 +662,7 @@ static int flipped_bits_are_noticed(tutti_group *group, void *arg)
     CHECK(tutti_reducer_finish(r) == TUTTI_ERR_DEVICE);
     CHECK_TEXT(tutti_last_error(),
                "the sums over all shards of \"c\" are not what ranks have added "
-               "to them: a bit has changed in this rank's memory");
+               "to them: a bit has changed in ");
     tutti_reducer_free(r);
     return 0;
 }
