@@ -20,11 +20,10 @@ tutti_tensor *tutti__module_run(tutti_module *m, tutti_tensor *x,
 
     if (tutti__module_refuses(m, x, &bad))
         return bad;
-    return tutti__module_done(m, x,
-                              m->recompute
-                                  ? tutti_recompute(run_block, &(recomputed){m, forward}, &x, 1)
-                                  : forward(m, x),
-                              NULL);
+    return tutti__module_done(
+        m, x,
+        m->recompute ? tutti_recompute(run_block, &(recomputed){m, forward}, &x, 1) : forward(m, x),
+        NULL);
 }
 
 void tutti_module_set_recompute(tutti_module *m, bool recompute)
