@@ -74,16 +74,13 @@ static void check_made(tutti__digests *d, bool made)
         check(d, tutti__fail(TUTTI_ERR_MEMORY, "no memory for digests"));
 }
 
-/* Borrowed; NULL after a failure. */
-static json_t *add_entry(tutti__digests *d, const char *kind, const char *name,
-                         const tutti__fingerprint *f, int64_t micro_batch)
+static void add_entry(tutti__digests *d, const char *kind, const char *name,
+                      const tutti__fingerprint *f, int64_t micro_batch)
 {
     const bool several = d->s->config->grad_accumulation > 1;
     json_t *entry = tutti__digest_entry(kind, name, f, several ? micro_batch : -1);
-    const bool made = json_array_append_new(d->entries, entry) == 0;
 
-    check_made(d, made);
-    return made ? entry : NULL;
+    check_made(d, json_array_append_new(d->entries, entry) == 0);
 }
 
 static void begin_line(tutti__digests *d, int shard)
