@@ -12,6 +12,8 @@
 
 #include "tensor/kernel/vector/isa/vector.h"
 
+#include <string.h>
+
 /* Points that keep rounding errors near those of direct convolution (Barabasz et al. 2020 study the choice). */
 #define A1 0.625f
 #define B1 1.5f
@@ -228,6 +230,34 @@ INLINE void store_square(float *dw, int64_t row, const vec *square, bool add)
             *to = lanes[m];
         }
     }
+}
+
+/* The same of weights that have only `inputs` of them from w on, if that is less than W; the others are zeros. */
+static void load_some(vec *square, const float *w, int64_t row, int64_t inputs)
+{
+    float part[W][9 * W] = {{0}};
+
+    if (inputs >= W) {
+        load_square(square, w, row);
+        return;
+    }
+    for (int m = 0; m < W; m++)
+        memcpy(part[m], w + m * row, (size_t)inputs * 9 * sizeof(float));
+    load_square(square, part[0], 9 * W);
+}
+
+static void store_some(float *dw, int64_t row, const vec *square, bool add, int64_t inputs)
+{
+    float part[W][9 * W];
+
+    if (inputs >= W) {
+        store_square(dw, row, square, add);
+        return;
+    }
+    store_square(part[0], 9 * W, square, false);
+    for (int m = 0; m < W; m++)
+        for (int64_t k = 0; k < inputs * 9; k++)
+            dw[m * row + k] = add ? dw[m * row + k] + part[m][k] : part[m][k];
 }
 
 #endif

@@ -15,7 +15,6 @@
 #include "tensor/kernel/vector/isa/transforms.h"
 
 #include <math.h>
-#include <string.h>
 
 #define OWN          36 /* points with weights of their own: 6 per dimension */
 #define CHANNEL_ROWS (TILE_ROWS == 8 ? 8 : 4) /* of a tile of weight gradients: divides W */
@@ -325,30 +324,17 @@ INLINE void transform_kernel(float *to, int64_t stride, const vec *kernel, trans
     }
 }
 
-/* The square of W channels of y from m on, and of x from c on. */
-static void load_weights(const winograd *t, vec *square, int64_t m, int64_t c)
-{
-    const float *from = t->w + (m * t->w_c + c) * 9;
-    float part[W][9 * W] = {{0}};
-
-    if (c + W <= t->w_c) {
-        load_square(square, from, t->w_c * 9);
-        return;
-    }
-    for (int i = 0; i < W; i++)
-        memcpy(part[i], from + i * t->w_c * 9, (size_t)(t->w_c - c) * 9 * sizeof(float));
-    load_square(square, part[0], 9 * W);
-}
-
 /* Those of a block of W channels of out; u: of the panel in which it is (product_tiles). */
 static void transform_block(const winograd *t, int64_t block, float *u)
 {
     const int64_t panel = block / 2 * 2 * W, width = t->out_c - panel >= 2 * W ? 2 * W : W;
 
     for (int64_t c = 0; c < t->in_c; c += W) {
+        const int64_t of_x = t->turned ? block * W : c;
         vec square[9 * W], kernel[9];
 
-        load_weights(t, square, t->turned ? c : block * W, t->turned ? block * W : c);
+        load_some(square, t->w + ((t->turned ? c : block * W) * t->w_c + of_x) * 9, t->w_c * 9,
+                  t->w_c - of_x);
         if (t->turned)
             turn_square(square);
         for (int i = 0; i < W; i++) {
@@ -635,23 +621,6 @@ INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride
     }
 }
 
-/* The gradient of load_weights' square. */
-static void store_gradient(const gradient *g, const vec *square, int64_t m, int64_t c)
-{
-    const int64_t row = g->t.w_c * 9, left = row - c * 9;
-    float *to = g->dw + m * row + c * 9;
-    float part[W][9 * W];
-
-    if (left >= 9 * W) {
-        store_square(to, row, square, g->accumulate);
-        return;
-    }
-    store_square(part[0], 9 * W, square, false);
-    for (int i = 0; i < W; i++)
-        for (int64_t k = 0; k < left; k++)
-            to[i * row + k] = g->accumulate ? to[i * row + k] + part[i][k] : part[i][k];
-}
-
 /* Of a block of W outputs. */
 static void transform_back_block(const gradient *g, int64_t block, const float *m, channels of)
 {
@@ -668,7 +637,8 @@ static void transform_back_block(const gradient *g, int64_t block, const float *
             else
                 transform_kernel_back(square + i * 9, from, t->u_stride, weights_gradient_1);
         }
-        store_gradient(g, square, block * W, c);
+        store_some(g->dw + (block * W * t->w_c + c) * 9, t->w_c * 9, square, g->accumulate,
+                   t->w_c - c);
     }
 }
 
