@@ -373,3 +373,9 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
         tutti__control_on_data(control, &(tutti__data_events){data_came, called, tcp});
     return TUTTI_OK;
 }
+
+void tutti__tcp_give_sockets(tutti__tcp *tcp, const int *sockets)
+{
+    memcpy(wire_of(tcp)->sockets, sockets,
+           (size_t)tcp->n_sockets * (size_t)tcp->comm->size * sizeof *sockets);
+}

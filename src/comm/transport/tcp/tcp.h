@@ -84,6 +84,8 @@ void tutti__tcp_clear(tutti__tcp *tcp);
 /* n_sockets: connections to each peer, which come through the control channel. */
 tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti__control *control,
                              int n_sockets);
+/* Without a control channel: the connections of each part in turn, by rank, -1 for this one, which `tcp` closes at its end. */
+void tutti__tcp_give_sockets(tutti__tcp *tcp, const int *sockets);
 /* After the control channel is closed. NULL is fine. */
 void tutti__tcp_free(tutti__tcp *tcp);
 /* The same before that: no connection is reported any more. */
