@@ -75,10 +75,10 @@ typedef struct asked {
     const char *json, *ranks, *links, *from;
     int hosts;
     tutti__layout_of_ranks started; /* with those for which a step has no shard */
-    double spread;     /* percent */
-    char config[4096]; /* an argument: that of a run's keys */
-    char **with;       /* arguments with it */
-    char **keys;       /* of the command line, without this command's own flags */
+    double spread;                  /* percent */
+    char config[4096];              /* an argument: that of a run's keys */
+    char **with;                    /* arguments with it */
+    char **keys;                    /* of the command line, without this command's own flags */
     int n_keys;
 } asked;
 

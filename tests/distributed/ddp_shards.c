@@ -254,8 +254,8 @@ static int ranks_change_no_bit(tutti_group *group, void *arg)
         int attempts;
 
         if (!by_one->digest[0] && tutti_group_rank(group) == 0)
-            CHECK_0(train(self, o == 3 ? &opts[3] : &opts[0], &one, by_one->digest,
-                          &by_one->attempts));
+            CHECK_0(
+                train(self, o == 3 ? &opts[3] : &opts[0], &one, by_one->digest, &by_one->attempts));
         CHECK_0(share(group, by_one));
         CHECK_0(train(group, &opts[o], w, digest, &attempts));
         CHECK_TEXT(digest, by_one->digest);

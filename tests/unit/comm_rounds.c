@@ -512,7 +512,8 @@ static void check_counts(const tutti__coll_algorithm *algorithm, int size, int r
     const tutti__op_traits *t = &tutti__op_table[algorithm->op];
     const size_t n = (size_t)size, chunks[] = {1, 2, 3, 8, 1000};
     size_t counts[] = {1, 2, 5, n - 1, n, n + 1, 2 * n + 1, 3 * n, 8 * n + 1};
-    bool pieces = t->scatters || t->gathers, few = algorithm->op == TUTTI__OP_BARRIER || size > (getenv("ALL") ? 17 : 9);
+    bool pieces = t->scatters || t->gathers,
+         few = algorithm->op == TUTTI__OP_BARRIER || size > (getenv("ALL") ? 17 : 9);
 
     for (size_t c = 0; c < TUTTI__COUNT_OF(counts); c++)
         for (size_t k = 0; k < TUTTI__COUNT_OF(chunks); k++)

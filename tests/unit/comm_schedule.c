@@ -37,7 +37,7 @@ static void open_ends(ends *e, int n_sockets)
         e->comm[r] = (tutti__comm){.rank = r, .size = 2, .local_size = 1, .timeout_ms = 10000};
         assert_int_equal(tutti__comm_init(&e->comm[r]), TUTTI_OK);
         assert_int_equal(tutti__tcp_open(&e->tcp[r], &e->comm[r], NULL, n_sockets), TUTTI_OK);
-        memcpy(e->tcp[r]->sockets, sockets[r], 2 * (size_t)n_sockets * sizeof(int));
+        tutti__tcp_give_sockets(e->tcp[r], sockets[r]);
         e->op[r] = (tutti__operation){.signature = {.op = TUTTI__OP_BROADCAST, .count = 1},
                                       .deadline = tutti__now_ms() + 10000};
     }

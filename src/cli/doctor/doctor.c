@@ -106,7 +106,6 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
         } else if ((text = tutti__flag_value("--json", argc, argv, &i, &missing))) {
             line->json = text;
             TUTTI_TRY(tutti__output_check("--json", text));
-            TUTTI_TRY(tutti__output_try(text));
         } else if (!missing && ((text = tutti__flag_value("--ranks", argc, argv, &i, &missing)) ||
                                 (text = tutti__flag_value("-n", argc, argv, &i, &missing)))) {
             TUTTI_TRY(read_ranks(line, text));

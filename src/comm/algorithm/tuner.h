@@ -24,7 +24,7 @@ typedef struct tutti__tuner {
     tutti__tuner_rule *rules;
     size_t n_rules;
     uint64_t digest; /* of both texts */
-    bool has_links; /* else only `direct` is chosen without being asked for */
+    bool has_links;  /* else only `direct` is chosen without being asked for */
     /* By level (levels.h). given: by a file, which counts the bytes of a host's link, not of a rank's share of it. */
     tutti__coll_links links;
     bool given;

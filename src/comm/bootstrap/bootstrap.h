@@ -23,9 +23,9 @@ typedef struct tutti__bootstrap {
     int heartbeat_ms; /* requested; 0: off */
     bool tcp;         /* requested for all connections */
     bool mpi; /* MPI carries messages between hosts; sockets are for the control channel only */
-    bool connected;    /* with all neighbours */
-    int attempt;       /* of the job, if it is launched */
-    bool launched;     /* the launcher hosts the store */
+    bool connected; /* with all neighbours */
+    int attempt;    /* of the job, if it is launched */
+    bool launched;  /* the launcher hosts the store */
     tutti__switches switches;
     _Atomic bool made; /* by all ranks, as far as this one knows */
 } tutti__bootstrap;

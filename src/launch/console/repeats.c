@@ -30,7 +30,8 @@ uint64_t tutti__hash_without_rank(const char *line, size_t bytes, int rank)
         const bool process = i > 7 && memcmp(line + i - 8, "process ", 8) == 0;
         size_t digits = 0;
 
-        while ((marked || process) && i + digits < bytes && isdigit((unsigned char)line[i + digits]))
+        while ((marked || process) && i + digits < bytes &&
+               isdigit((unsigned char)line[i + digits]))
             digits++;
         if (digits > 0 && digits < 9 && (process || atoi(line + i) == rank)) {
             text[n++] = '*';

@@ -244,11 +244,12 @@ static bool has_shown(const tutti__log_pipe *pipe, const char *reason)
     return false;
 }
 
-/* Whether two ranks say the same, each of itself. */
+/* Whether two ranks say the same, or each the same of itself. */
 static bool say_alike(const tutti__reason *a, int rank, const tutti__reason *b, int other)
 {
-    return tutti__hash_without_rank(a->text, strlen(a->text), rank) ==
-           tutti__hash_without_rank(b->text, strlen(b->text), other);
+    return strcmp(a->text, b->text) == 0 ||
+           tutti__hash_without_rank(a->text, strlen(a->text), rank) ==
+               tutti__hash_without_rank(b->text, strlen(b->text), other);
 }
 
 /* Whether the console has a line with this message, of that rank or of one that failed for the same reason: another's error may
@@ -316,8 +317,7 @@ static bool all_alike(const tutti__workers *all, const tutti__failure *cause)
         if (!tutti__worker_failed(w) || w->status != cause->worker->status ||
             !message_of(all, w, &message) || message.effect != first.effect)
             return false;
-        if (strcmp(message.text, first.text) != 0 &&
-            !say_alike(&message, w->rank, &first, cause->worker->rank))
+        if (!say_alike(&message, w->rank, &first, cause->worker->rank))
             return false;
     }
     return true;

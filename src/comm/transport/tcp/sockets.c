@@ -8,7 +8,9 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,6 +18,23 @@
 
 /* MOST_CONNECTING: at the same time. */
 enum { SPIN_BYTES = 256 << 10, SPIN_NS = 50000, MOST_CONNECTING = 64 };
+
+typedef struct socket_wire {
+    tutti__tcp base;
+    int *sockets;                        /* by part and rank; -1: not connected yet */
+    tutti__data_connecting **connecting; /* instead of a socket */
+    int n_connecting;
+    struct pollfd *polls;
+    /* Of ranks that wait for a connection from this one: their calls, until this rank has come to them. */
+    pthread_mutex_t lock;
+    tutti__signature *called; /* [rank]; group 0: none. Under the lock */
+    _Atomic bool any_called;
+} socket_wire;
+
+static socket_wire *wire_of(tutti__tcp *tcp)
+{
+    return (socket_wire *)tcp;
+}
 
 static const tutti__tcp_row *row_of(const tutti__tcp *tcp, const tutti__channel *c)
 {
@@ -27,16 +46,17 @@ static const tutti__tcp_row *row_of(const tutti__tcp *tcp, const tutti__channel 
 /* Compares ours to the calls in which others wait for a connection from this rank. */
 static tutti_status check_called(tutti__tcp *tcp)
 {
+    socket_wire *w = wire_of(tcp);
     const tutti__signature *mine = &tcp->schedule.op->signature;
     tutti__signature other = *mine;
     int from = -1;
     bool any = false;
 
-    if (!atomic_load(&tcp->any_called))
+    if (!atomic_load(&w->any_called))
         return TUTTI_OK;
-    pthread_mutex_lock(&tcp->lock);
+    pthread_mutex_lock(&w->lock);
     for (int r = 0; r < tcp->comm->size; r++) {
-        tutti__signature *call = &tcp->called[r];
+        tutti__signature *call = &w->called[r];
 
         if (call->group == mine->group && call->sequence == mine->sequence &&
             !tutti__signature_equal(call, mine)) {
@@ -47,8 +67,8 @@ static tutti_status check_called(tutti__tcp *tcp)
             call->group = 0;
         any = any || call->group != 0;
     }
-    atomic_store(&tcp->any_called, any);
-    pthread_mutex_unlock(&tcp->lock);
+    atomic_store(&w->any_called, any);
+    pthread_mutex_unlock(&w->lock);
     return from < 0 ? TUTTI_OK : tutti__tcp_check_other(tcp, from, &other);
 }
 
@@ -70,11 +90,12 @@ static void call(const tutti__tcp *tcp)
 /* Of ranks that are not in the schedule, looks at what call they have sent. */
 static tutti_status look(tutti__tcp *tcp)
 {
+    socket_wire *w = wire_of(tcp);
     const tutti__operation *op = tcp->schedule.op;
 
     for (int r = 0; r < tcp->comm->size; r++) {
         tutti__signature heard;
-        int *fd = &tcp->sockets[r];
+        int *fd = &w->sockets[r];
 
         if (*fd < 0 && tcp->control && r != tcp->comm->rank &&
             !tutti__control_connects(tcp->control, r))
@@ -97,39 +118,41 @@ static size_t index_of(const tutti__tcp *tcp, const tutti__channel *c)
 }
 
 /* NULL: it is connected, the peer has yet to connect, or too many are being made. */
-static tutti__data_connecting *connecting_of(const tutti__tcp *tcp, const tutti__channel *c)
+static tutti__data_connecting *connecting_of(tutti__tcp *tcp, const tutti__channel *c)
 {
-    return tcp->connecting[index_of(tcp, c)];
+    return wire_of(tcp)->connecting[index_of(tcp, c)];
 }
 
 /* Begins it, if it is not being made, and goes on with it. */
 static int connect_on(tutti__tcp *tcp, const tutti__channel *c, int *fd)
 {
-    tutti__data_connecting **connecting = &tcp->connecting[index_of(tcp, c)];
+    socket_wire *w = wire_of(tcp);
+    tutti__data_connecting **connecting = &w->connecting[index_of(tcp, c)];
     int error;
 
-    if (!*connecting && tcp->n_connecting == MOST_CONNECTING)
+    if (!*connecting && w->n_connecting == MOST_CONNECTING)
         return 0;
     if (!*connecting) {
         *connecting =
             tutti__data_begin(tcp->control, c->rank, 1 + c->part, tcp->schedule.op->deadline);
         if (!*connecting)
             return ENOMEM;
-        tcp->n_connecting++;
+        w->n_connecting++;
     }
     error = tutti__data_advance(*connecting, fd);
     if (error)
         return error == EINPROGRESS ? 0 : error; /* close_sockets drops it */
     tutti__data_drop(*connecting);
     *connecting = NULL;
-    tcp->n_connecting--;
+    w->n_connecting--;
     return 0;
 }
 
 /* The connection: 0, and channel->fd, -1 if it is being made; or an errno, as tutti__data_advance. */
 static int get_socket(tutti__tcp *tcp, tutti__channel *c)
 {
-    int *fd = &tcp->sockets[index_of(tcp, c)], error = 0;
+    socket_wire *w = wire_of(tcp);
+    int *fd = &w->sockets[index_of(tcp, c)], error = 0;
 
     if (*fd < 0 && tutti__control_connects(tcp->control, c->rank))
         error = connect_on(tcp, c, fd);
@@ -159,10 +182,11 @@ static tutti_status fail_connect(tutti__tcp *tcp, const tutti__channel *c, int e
 
 static tutti_status connect_channel(tutti__tcp *tcp, tutti__channel *c, bool *connected)
 {
+    socket_wire *w = wire_of(tcp);
     bool left;
     int error = 0;
 
-    c->fd = c->fd < 0 ? tcp->sockets[index_of(tcp, c)] : c->fd;
+    c->fd = c->fd < 0 ? w->sockets[index_of(tcp, c)] : c->fd;
     *connected = c->fd >= 0;
     if (*connected || c->pending)
         return TUTTI_OK;
@@ -196,8 +220,7 @@ static tutti_status pull(tutti__tcp *tcp, tutti__channel *c, bool *moved)
 }
 
 /* What to wait for; *next: until when at the latest. */
-static struct pollfd poll_of(const tutti__tcp *tcp, const tutti__channel *c, short events,
-                             double *next)
+static struct pollfd poll_of(tutti__tcp *tcp, const tutti__channel *c, short events, double *next)
 {
     const tutti__data_connecting *connecting = c->fd < 0 ? connecting_of(tcp, c) : NULL;
     struct pollfd p = {c->fd, events, 0};
@@ -210,25 +233,27 @@ static struct pollfd poll_of(const tutti__tcp *tcp, const tutti__channel *c, sho
 }
 
 /* Of many connections that are being made, those that are not ready need not be looked at. */
-static void note_pending(const tutti__tcp *tcp)
+static void note_pending(tutti__tcp *tcp)
 {
-    const double now = tcp->n_connecting > 0 ? tutti__now_ms() : 0;
+    socket_wire *w = wire_of(tcp);
+    const double now = w->n_connecting > 0 ? tutti__now_ms() : 0;
     nfds_t n = 0;
 
-    for (int i = 0; i < tcp->n_channels && tcp->n_connecting > 0; i++) {
+    for (int i = 0; i < tcp->n_channels && w->n_connecting > 0; i++) {
         tutti__channel *c = &tcp->channels[i];
         const tutti__data_connecting *connecting;
 
         if (!tutti__channel_events(c, row_of(tcp, c)))
             continue;
         connecting = c->fd < 0 ? connecting_of(tcp, c) : NULL;
-        c->pending = connecting && !tcp->polls[n].revents && now < tutti__data_next(connecting);
+        c->pending = connecting && !w->polls[n].revents && now < tutti__data_next(connecting);
         n++;
     }
 }
 
 static tutti_status sleep_until_ready(tutti__tcp *tcp)
 {
+    socket_wire *w = wire_of(tcp);
     const double look = tutti__now_ms() + tcp->look_ms;
     double next = tutti__tcp_deadline(tcp);
     nfds_t n = 0;
@@ -241,14 +266,14 @@ static tutti_status sleep_until_ready(tutti__tcp *tcp)
 
         c->pending = false;
         if (events)
-            tcp->polls[n++] = poll_of(tcp, c, events, &next);
+            w->polls[n++] = poll_of(tcp, c, events, &next);
     }
-    tcp->polls[n] = (struct pollfd){tcp->wake, POLLIN, 0};
-    ready = poll(tcp->polls, n + 1, tutti__poll_ms(look < next ? look : next));
+    w->polls[n] = (struct pollfd){tcp->wake, POLLIN, 0};
+    ready = poll(w->polls, n + 1, tutti__poll_ms(look < next ? look : next));
     note_pending(tcp);
     if (ready == 0)
         return tutti__now_ms() >= look ? tutti__tcp_look_around(tcp) : TUTTI_OK;
-    if (tcp->polls[n].revents && read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
+    if (w->polls[n].revents && read(tcp->wake, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return tutti__comm_fail(tcp->comm, TUTTI_ERR_INTERNAL, tcp->comm->rank, "eventfd: %s",
                                 strerror(errno));
     return TUTTI_OK;
@@ -272,29 +297,31 @@ static void data_came(void *self)
 
 static void called(void *self, int rank, const tutti__signature *theirs)
 {
-    tutti__tcp *tcp = self;
+    socket_wire *w = wire_of(self);
 
-    pthread_mutex_lock(&tcp->lock);
-    tcp->called[rank] = *theirs;
-    atomic_store(&tcp->any_called, true);
-    pthread_mutex_unlock(&tcp->lock);
-    tutti__tcp_wake(tcp);
+    pthread_mutex_lock(&w->lock);
+    w->called[rank] = *theirs;
+    atomic_store(&w->any_called, true);
+    pthread_mutex_unlock(&w->lock);
+    tutti__tcp_wake(self);
 }
 
 static void close_sockets(tutti__tcp *tcp)
 {
-    for (int i = 0; tcp->sockets && i < tcp->n_sockets * tcp->comm->size; i++)
-        if (tcp->sockets[i] >= 0)
-            close(tcp->sockets[i]);
-    for (int i = 0; tcp->connecting && i < tcp->n_sockets * tcp->comm->size; i++)
-        tutti__data_drop(tcp->connecting[i]);
-    free(tcp->sockets);
-    free(tcp->connecting);
-    free(tcp->polls);
-    free(tcp->called);
-    pthread_mutex_destroy(&tcp->lock);
+    socket_wire *w = wire_of(tcp);
+
+    for (int i = 0; w->sockets && i < tcp->n_sockets * tcp->comm->size; i++)
+        if (w->sockets[i] >= 0)
+            close(w->sockets[i]);
+    for (int i = 0; w->connecting && i < tcp->n_sockets * tcp->comm->size; i++)
+        tutti__data_drop(w->connecting[i]);
+    free(w->sockets);
+    free(w->connecting);
+    free(w->polls);
+    free(w->called);
+    pthread_mutex_destroy(&w->lock);
     tutti__tcp_clear(tcp);
-    free(tcp);
+    free(w);
 }
 
 const tutti__wire_ops tutti__sockets = {.name = "tcp",
@@ -308,16 +335,17 @@ const tutti__wire_ops tutti__sockets = {.name = "tcp",
 
 static tutti_status make_sockets(tutti__tcp *tcp, tutti__comm *comm, int n_sockets)
 {
+    socket_wire *w = wire_of(tcp);
     size_t size = (size_t)comm->size, n = size * (size_t)n_sockets;
 
     TUTTI_TRY(tutti__tcp_init(tcp, &tutti__sockets, comm, n_sockets));
-    tcp->sockets = malloc(n * sizeof *tcp->sockets);
-    tcp->connecting = calloc(n, sizeof *tcp->connecting);
-    tcp->polls = calloc(n + 1, sizeof *tcp->polls);
-    tcp->called = calloc(size, sizeof *tcp->called);
-    for (size_t i = 0; i < n && tcp->sockets; i++)
-        tcp->sockets[i] = -1;
-    return tcp->sockets && tcp->connecting && tcp->polls && tcp->called
+    w->sockets = malloc(n * sizeof *w->sockets);
+    w->connecting = calloc(n, sizeof *w->connecting);
+    w->polls = calloc(n + 1, sizeof *w->polls);
+    w->called = calloc(size, sizeof *w->called);
+    for (size_t i = 0; i < n && w->sockets; i++)
+        w->sockets[i] = -1;
+    return w->sockets && w->connecting && w->polls && w->called
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks",
                              comm->size);
@@ -326,13 +354,14 @@ static tutti_status make_sockets(tutti__tcp *tcp, tutti__comm *comm, int n_socke
 tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti__control *control,
                              int n_sockets)
 {
-    tutti__tcp *tcp = tutti__alloc(sizeof *tcp);
+    socket_wire *w = tutti__alloc(sizeof *w);
+    tutti__tcp *tcp = w ? &w->base : NULL;
     tutti_status status;
 
     *tcp_p = tcp;
     if (!tcp)
         return TUTTI_ERR_MEMORY;
-    pthread_mutex_init(&tcp->lock, NULL);
+    pthread_mutex_init(&w->lock, NULL);
     status = make_sockets(tcp, comm, n_sockets);
     if (status != TUTTI_OK) {
         close_sockets(tcp);
@@ -343,4 +372,10 @@ tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti
     if (control)
         tutti__control_on_data(control, &(tutti__data_events){data_came, called, tcp});
     return TUTTI_OK;
+}
+
+void tutti__tcp_give_sockets(tutti__tcp *tcp, const int *sockets)
+{
+    memcpy(wire_of(tcp)->sockets, sockets,
+           (size_t)tcp->n_sockets * (size_t)tcp->comm->size * sizeof *sockets);
 }

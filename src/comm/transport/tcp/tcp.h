@@ -17,8 +17,6 @@
 
 #include "comm/core/failure.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/uio.h>
 
 typedef struct tutti__schedule {
@@ -75,15 +73,6 @@ struct tutti__tcp {
     struct tutti__tcp_row *rows;           /* of each rank: messages to it and from it */
     struct tutti__channel *channels;       /* to each peer of the schedule */
     int n_channels, used_sockets, look_ms; /* look_ms: of waiting, until it looks around */
-    /* Sockets. */
-    int *sockets;                               /* -1: not connected yet */
-    struct tutti__data_connecting **connecting; /* instead of a socket */
-    int n_connecting;
-    struct pollfd *polls;
-    /* Of ranks that wait for a connection from this one: their calls, until this rank has come to them. */
-    pthread_mutex_t lock;
-    tutti__signature *called; /* [rank]; group 0: none. Under the lock */
-    _Atomic bool any_called;
 };
 
 /* What all wires have. Errors: MEMORY; `tcp`, which is zeroed, is then to be given to tutti__tcp_clear. */
@@ -95,6 +84,8 @@ void tutti__tcp_clear(tutti__tcp *tcp);
 /* n_sockets: connections to each peer, which come through the control channel. */
 tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, struct tutti__control *control,
                              int n_sockets);
+/* Without a control channel: the connections of each part in turn, by rank, -1 for this one, which `tcp` closes at its end. */
+void tutti__tcp_give_sockets(tutti__tcp *tcp, const int *sockets);
 /* After the control channel is closed. NULL is fine. */
 void tutti__tcp_free(tutti__tcp *tcp);
 /* The same before that: no connection is reported any more. */
