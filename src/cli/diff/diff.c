@@ -33,8 +33,10 @@ static const char HELP[] =
     "  --tolerance T   of runs that computed with other kernels or another framework: how much "
     "norms and\n"
     "                  projections may differ, relative to the norm (default 0: bits)\n"
-    "  --rerun         runs both again here, from their last equal checkpoint or the start, with\n"
-    "                  everything recorded, up to the difference, and compares these runs\n"
+    "  --rerun         if they differ, runs both again here, from their last equal checkpoint or "
+    "the\n"
+    "                  start, with everything recorded, up to the difference, and compares these "
+    "runs\n"
     "  --keep FOLDER   with --rerun: keep the run folders there, as FOLDER/a and FOLDER/b\n"
     "  --json FILE     the result as a JSON object; -: to standard output, in place of the text\n"
     "  -h, --help      this text\n"
@@ -269,6 +271,7 @@ int tutti__cli_diff(int argc, char **argv)
     tutti__diff_result result = {.runs = 0};
     tutti_status status;
     int code = 2;
+    bool again;
 
     if (tutti__wants_help(argc - 1, argv + 1)) {
         fputs(HELP, stdout);
@@ -278,8 +281,9 @@ int tutti__cli_diff(int argc, char **argv)
     if (status != TUTTI_OK)
         return tutti__report_usage("tutti diff", status);
     status = compare(&result, &line);
+    again = line.rerun && (!tutti__diff_is_equal(&result) || nothing_in_common(&result));
     if (status == TUTTI_OK)
-        status = line.rerun ? rerun(&result, &line, &code) : tell(&result, &line, &code);
+        status = again ? rerun(&result, &line, &code) : tell(&result, &line, &code);
     free_result(&result);
     if (status == TUTTI_OK)
         return code;

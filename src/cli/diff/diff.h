@@ -136,15 +136,14 @@ typedef struct tutti__diff_result {
     double tolerance;
     tutti__diff_key *keys;
     size_t n_keys;
-    tutti__diff_finding first;    /* of the two runs */
-    tutti__diff_finding ranks[2]; /* between ranks of each */
-    uint64_t steps;               /* recorded steps that were compared */
-    uint64_t entries;             /* in them; those of lines of equal text are not counted */
+    tutti__diff_finding first;            /* of the two runs */
+    tutti__diff_finding ranks[2];         /* between ranks of each */
+    uint64_t steps;                       /* recorded steps that were compared */
     uint64_t checkpoints, tensors, lines; /* compared, of checkpoints and of metrics.jsonl */
     bool same_end; /* both have ended at one step, with equal final parameters */
 } tutti__diff_result;
 
-/* By their records: fills first, steps, entries. */
+/* By their records: fills first, steps. */
 tutti_status tutti__diff_records(tutti__diff_result *result);
 /* Between the ranks of run i. */
 tutti_status tutti__diff_ranks(tutti__diff_result *result, size_t i);

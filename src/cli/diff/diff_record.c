@@ -125,11 +125,21 @@ static void take_back(tutti__diff_record *record, size_t first, uint64_t step)
     record->n = n;
 }
 
-/* The first line of a process that writes the record. first: of the lines of this file; counts: it is the record's own. */
-static tutti_status take_header(tutti__diff_record *record, const char *path, const char *text,
-                                size_t bytes, size_t first, bool counts)
+/* The first line of a process that writes the record; NULL: this is none. */
+static json_t *read_header(const char *text, size_t bytes)
 {
     json_t *header = json_loadb(text, bytes, 0, NULL);
+
+    if (json_is_integer(json_object_get(header, "format")))
+        return header;
+    json_decref(header);
+    return NULL;
+}
+
+/* Takes the header over, for the record if it counts. first: of the lines of its file. */
+static tutti_status take_header(tutti__diff_record *record, const char *path, json_t *header,
+                                size_t first, bool counts)
+{
     const json_int_t format = json_integer_value(json_object_get(header, "format"));
     const json_int_t step = json_integer_value(json_object_get(header, "step"));
 
@@ -171,6 +181,7 @@ static tutti_status read_lines(tutti__diff_record *record, FILE *file, const cha
 {
     problems p = {0, 0, 0, false};
     const size_t first = record->n;
+    json_t *header;
     uint64_t offset = 0;
     size_t size = 0;
     char *text = NULL;
@@ -187,8 +198,8 @@ static tutti_status read_lines(tutti__diff_record *record, FILE *file, const cha
             p.half = true;
         else if (bytes > 0 && find_place(&line, text, bytes))
             status = add_line(record, &line);
-        else if (bytes > 0 && memmem(text, bytes, "\"format\":", 9))
-            status = take_header(record, path, text, bytes, first, counts);
+        else if ((header = read_header(text, bytes)))
+            status = take_header(record, path, header, first, counts);
         else if (p.bad++ == 0)
             p.first_bad = p.lines;
     }

@@ -229,11 +229,20 @@ static tutti_status check(const tutti__diff_run *run)
     return TUTTI_OK;
 }
 
+/* The step in which they differ, between or within them; 0: not known. */
+static uint64_t known_until(const tutti__diff_result *result)
+{
+    const tutti__diff_finding *found[] = {&result->first, &result->ranks[0], &result->ranks[1]};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(found); i++)
+        if (found[i]->source != TUTTI__DIFF_EQUAL)
+            return found[i]->step + (found[i]->phase == TUTTI__DIFF_INITIAL);
+    return 0;
+}
+
 tutti_status tutti__diff_rerun(const tutti__diff_result *result, const char *folder)
 {
-    const tutti__diff_finding *f = &result->first;
-    const bool known = f->source != TUTTI__DIFF_EQUAL;
-    const uint64_t until = known ? f->step + (f->phase == TUTTI__DIFF_INITIAL) : 0;
+    const uint64_t until = known_until(result);
     uint64_t start = 0;
 
     TUTTI_TRY(check(&result->run[0]));

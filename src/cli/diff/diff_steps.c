@@ -21,7 +21,6 @@ typedef struct comparison {
         least[TUTTI__DIFF_PHASES]; /* of these lines: to what differences are relative, at least */
     bool complete;                 /* both record all weights, by the same names */
     tutti__diff_finding *first;
-    uint64_t entries;
 } comparison;
 
 /* ---- Entries --------------------------------------------------------------------------------------------------- */
@@ -169,7 +168,6 @@ static tutti_status compare_lines(comparison *c, const tutti__diff_line *la,
         else if (order > 0 && is_missing(c, y, &a))
             take(c, la, lb, NULL, y);
         else if (order == 0 && (c->phases >> x->phase & 1)) {
-            c->entries++;
             c->first->compared[x->phase]++;
             if (!entries_agree(c, x, y))
                 take(c, la, lb, x, y);
@@ -269,7 +267,6 @@ tutti_status tutti__diff_records(tutti__diff_result *result)
             continue;
         forget_counts(f);
         TUTTI_TRY(compare_groups(&c, &x, &y));
-        result->entries = c.entries;
         result->steps += !x.lines->initial;
         if (f->source != TUTTI__DIFF_EQUAL) {
             f->has_gap = f->phase != TUTTI__DIFF_INITIAL &&
