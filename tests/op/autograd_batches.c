@@ -1,8 +1,8 @@
 /* autograd_batches.c -- the bits of a sample do not depend on how many others are in its batch, which, and on how many threads.
  * SPDX-License-Identifier: MIT
  *
- * What models compute forward, with each instruction set of this CPU, in F32 and BF16: a large batch, and batches of some of its
- * samples. Kernels choose blocks, algorithms and code by shapes, and some of those choices change the order of a sum.
+ * What models compute forward, with each instruction set of this CPU, in F32 and in 16 bit (autograd_batches_all: all of them): a large
+ * batch, and batches of some of its samples. Kernels choose blocks, algorithms and code by shapes, and some of those choices change the order of a sum.
  * timeout: 60 */
 #include "op/parameter.h"
 #include "op/settings.h"
@@ -215,16 +215,14 @@ static float *compute(const bench *t, const float *x, int64_t first, int64_t n, 
     return values;
 }
 
-#define MOST 24 /* batches of a size: results in 16 bit hide most differences of their sums */
-
-/* Whether batches of n have the bits of the whole one. */
+/* Whether batches of n have the bits of the whole one. Several of them: results in 16 bit hide most differences of their sums. */
 static bool is_same(const bench *t, const float *x, const float *whole, int64_t n,
                     tutti_dtype autocast)
 {
-    const int64_t all = t->r->x[0];
+    const int64_t all = t->r->x[0], most = autocast == TUTTI_F32 ? 3 : 24;
     bool same = true;
 
-    for (int64_t first = all % n, i = 0; first < all && i < MOST && same; first += n, i++) {
+    for (int64_t first = all % n, i = 0; first < all && i < most && same; first += n, i++) {
         size_t each;
         float *some = compute(t, x, first, n, autocast, &each);
 

@@ -15,7 +15,7 @@
 static const char *const KEYS[] = {
     TUTTI__MODEL_FLAGS, "--patch-size", "--tokenizer",   "--task",           "--loss",
     "--image-size",     "--data",       "--data-dir",    "--batch-size",     "--workers",
-    "--prefetch",       "--threads",    "--device",      "--backend",        "--timeout-s",
+    "--prefetch",       "--amp",        "--threads",    "--device",      "--backend",        "--timeout-s",
     "--target",         "--features",   "--standardize", "--no-standardize", "--test-fraction",
     "--tensor",         "--zero",       "--pipeline"};
 
