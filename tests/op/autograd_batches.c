@@ -190,8 +190,8 @@ static void bench_free(bench *t)
 }
 
 /* The result for samples [first, first + n), which the caller frees; *each_p: numbers of one. */
-static float *compute(const bench *t, const float *x, int64_t first, int64_t n, tutti_dtype autocast,
-                      size_t *each_p)
+static float *compute(const bench *t, const float *x, int64_t first, int64_t n,
+                      tutti_dtype autocast, size_t *each_p)
 {
     tutti_shape shape = shape_of(t->r->x);
     const int64_t each = tutti_shape_count(shape) / shape.d[0];
@@ -201,10 +201,10 @@ static float *compute(const bench *t, const float *x, int64_t first, int64_t n, 
 
     shape.d[0] = n;
     tutti_step_begin(t->cx, &(tutti_step_opts){.autocast = autocast, .eval = true});
-    y = tutti_cast(t->r->forward(t->r, tutti_input(t->cx, (tutti_array){x + first * each, shape,
-                                                                        TUTTI_F32}),
-                                 p),
-                   TUTTI_F32);
+    y = tutti_cast(
+        t->r->forward(t->r, tutti_input(t->cx, (tutti_array){x + first * each, shape, TUTTI_F32}),
+                      p),
+        TUTTI_F32);
     if (tutti_tensor_status(y) != TUTTI_OK)
         test_must((fprintf(stderr, "%s: ", t->r->name), tutti_tensor_status(y)));
     count = (size_t)tutti_shape_count(tutti_tensor_shape(y));

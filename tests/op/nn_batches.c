@@ -66,17 +66,16 @@ static const void *input_of(bool tokens, int64_t n)
 static bench bench_new(const row *r, const setting *s, int threads)
 {
     tutti_model_opts opts = r->opts;
-    bench b = {.autocast = s->autocast,
-               .tokens = r->opts.context > 0};
+    bench b = {.autocast = s->autocast, .tokens = r->opts.context > 0};
 
     opts.classes = CLASSES;
     opts.channels = b.tokens ? TOKENS : 3;
     opts.height = opts.width = b.tokens ? 1 : 32;
     b.x = b.tokens ? TUTTI_SHAPE(SAMPLES, TOKENS) : TUTTI_SHAPE(SAMPLES, 3, 32, 32);
     b.data = input_of(b.tokens, tutti_shape_count(b.x));
-    test_must(tutti_ctx_new(
-        &b.cx, (tutti_device){TUTTI_CPU, 0},
-        &(tutti_ctx_opts){.kernels = s->kernels, .threads = threads, .seed = 3}));
+    test_must(
+        tutti_ctx_new(&b.cx, (tutti_device){TUTTI_CPU, 0},
+                      &(tutti_ctx_opts){.kernels = s->kernels, .threads = threads, .seed = 3}));
     test_must(tutti_model_new(&b.model, b.cx, r->name, &opts));
     return b;
 }
@@ -91,7 +90,8 @@ static void bench_free(bench *b)
 static float *outputs(const bench *b, const void *x, tutti_shape shape, size_t *n_p)
 {
     const tutti_array input = {x, shape, b->tokens ? TUTTI_I64 : TUTTI_F32};
-    tutti_tensor *y = tutti_cast(tutti_model_forward(b->model, tutti_input(b->cx, input)), TUTTI_F32);
+    tutti_tensor *y =
+        tutti_cast(tutti_model_forward(b->model, tutti_input(b->cx, input)), TUTTI_F32);
     float *values;
 
     test_must(tutti_tensor_status(y));
@@ -140,8 +140,8 @@ static bool check_batches(const row *r, const setting *s)
         const int64_t n = sizes[i], first = i % 2 ? 0 : SAMPLES - n;
         float *some = compute(i % 2 ? &one : &many, true, first, n, &each);
 
-        good &= same("in a batch of", r->name, n, some, whole + (size_t)first * each,
-                     (size_t)n * each);
+        good &=
+            same("in a batch of", r->name, n, some, whole + (size_t)first * each, (size_t)n * each);
         free(some);
     }
     if (!r->norms) {

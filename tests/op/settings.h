@@ -39,7 +39,7 @@ static const setting settings[] = {
     SETTING("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", ONEDNN, BF16, true),
     SETTING("TUTTI_CPU_ISA", "avx512", ONEDNN, BF16, true),
     SETTING("TUTTI_EMULATE_HALF", "1", ONEDNN, F16, true),
-    SETTING("TUTTI_KERNELS", "reference", REFERENCE, F32, false),
+    SETTING("TUTTI_KERNELS", "reference", REFERENCE, F32, true),
 };
 
 /* Whether this machine has what the setting names. */

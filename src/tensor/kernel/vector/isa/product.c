@@ -29,11 +29,11 @@
 
 #define STRIP    (TILE_ROWS == 8 ? 16 : 3 * W) /* whole tiles, and whole vectors */
 #define INNER    256
-#define PACKED   ((int64_t)96 << 10)           /* floats of b in a block: 384 KiB */
-#define WHOLE    ((int64_t)1 << 20)            /* floats of b that are packed once for all rows */
-#define TALL     256                           /* rows that are multiplied by all of it at a time */
-#define STREAMED ((int64_t)1 << 20)            /* floats of c: 4 MiB */
-#define FEW      64                            /* rows */
+#define PACKED   ((int64_t)96 << 10) /* floats of b in a block: 384 KiB */
+#define WHOLE    ((int64_t)1 << 20)  /* floats of b that are packed once for all rows */
+#define TALL     256                 /* rows that are multiplied by all of it at a time */
+#define STREAMED ((int64_t)1 << 20)  /* floats of c: 4 MiB */
+#define FEW      64                  /* rows */
 
 #define AHEAD 16 /* rows of b that are requested before they are packed */
 
