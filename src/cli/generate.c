@@ -66,7 +66,7 @@ static const char HELP[] =
     "                           before it. Any model, the same text; slower than --tensor\n"
     "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --ffn-width, "
     "--rope-theta,\n"
-    "  --rope-scaling, --norm-eps, --tie-embeddings, --tokenizer, --threads, --device,\n"
+    "  --rope-scaling, --norm-eps, --tie-embeddings, --tokenizer, --amp, --threads, --device,\n"
     "  --lora-rank, --lora-alpha, --lora-targets, --lora-train, --lora-init\n"
     "                           as in tutti train --help\n"
     "  -h, --help               this text\n"
@@ -75,7 +75,7 @@ static const char HELP[] =
     "last "
     "half of a context.\n";
 
-static const char *const KEYS[] = {TUTTI__MODEL_FLAGS, "--threads", "--device"};
+static const char *const KEYS[] = {TUTTI__MODEL_FLAGS, "--amp", "--threads", "--device"};
 /* Of which 0 is the model's own. */
 static const char *const SIZES[] = {"--layers",  "--width", "--heads",    "--kv-heads",
                                     "--context", "--vocab", "--ffn-width"};

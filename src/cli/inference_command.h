@@ -26,8 +26,8 @@
     "                           with --ema, or the weights themselves\n"                           \
     "  --model, --layers, --width, --heads, --kv-heads, --context, --vocab, --patch-size,\n"       \
     "  --task, --loss, --data, --data-dir, --tokenizer, --image-size, --target, --features,\n"     \
-    "  --standardize, --test-fraction, --tta, --batch-size, --workers, --prefetch, --threads,\n"   \
-    "  --device, --backend, --timeout-s\n"                                                         \
+    "  --standardize, --test-fraction, --tta, --amp, --batch-size, --workers, --prefetch,\n"       \
+    "  --threads, --device, --backend, --timeout-s\n"                                              \
     "                           as in tutti train --help; columns and scale of a run's table are " \
     "the run's\n"
 

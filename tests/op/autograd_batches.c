@@ -1,8 +1,8 @@
 /* autograd_batches.c -- the bits of a sample do not depend on how many others are in its batch, which, and on how many threads.
  * SPDX-License-Identifier: MIT
  *
- * What models compute forward, with each instruction set of this CPU, in F32 and BF16: a large batch, and batches of some of its
- * samples. Kernels choose blocks, algorithms and code by shapes, and some of those choices change the order of a sum.
+ * What models compute forward, with each instruction set of this CPU, in F32 and in 16 bit (autograd_batches_all: all of them): a large
+ * batch, and batches of some of its samples. Kernels choose blocks, algorithms and code by shapes, and some of those choices change the order of a sum.
  * timeout: 60 */
 #include "op/parameter.h"
 #include "op/settings.h"
@@ -190,8 +190,8 @@ static void bench_free(bench *t)
 }
 
 /* The result for samples [first, first + n), which the caller frees; *each_p: numbers of one. */
-static float *compute(const bench *t, const float *x, int64_t first, int64_t n, tutti_dtype autocast,
-                      size_t *each_p)
+static float *compute(const bench *t, const float *x, int64_t first, int64_t n,
+                      tutti_dtype autocast, size_t *each_p)
 {
     tutti_shape shape = shape_of(t->r->x);
     const int64_t each = tutti_shape_count(shape) / shape.d[0];
@@ -201,10 +201,10 @@ static float *compute(const bench *t, const float *x, int64_t first, int64_t n, 
 
     shape.d[0] = n;
     tutti_step_begin(t->cx, &(tutti_step_opts){.autocast = autocast, .eval = true});
-    y = tutti_cast(t->r->forward(t->r, tutti_input(t->cx, (tutti_array){x + first * each, shape,
-                                                                        TUTTI_F32}),
-                                 p),
-                   TUTTI_F32);
+    y = tutti_cast(
+        t->r->forward(t->r, tutti_input(t->cx, (tutti_array){x + first * each, shape, TUTTI_F32}),
+                      p),
+        TUTTI_F32);
     if (tutti_tensor_status(y) != TUTTI_OK)
         test_must((fprintf(stderr, "%s: ", t->r->name), tutti_tensor_status(y)));
     count = (size_t)tutti_shape_count(tutti_tensor_shape(y));
@@ -215,16 +215,14 @@ static float *compute(const bench *t, const float *x, int64_t first, int64_t n, 
     return values;
 }
 
-#define MOST 24 /* batches of a size: results in 16 bit hide most differences of their sums */
-
-/* Whether batches of n have the bits of the whole one. */
+/* Whether batches of n have the bits of the whole one. Several of them: results in 16 bit hide most differences of their sums. */
 static bool is_same(const bench *t, const float *x, const float *whole, int64_t n,
                     tutti_dtype autocast)
 {
-    const int64_t all = t->r->x[0];
+    const int64_t all = t->r->x[0], most = autocast == TUTTI_F32 ? 3 : 24;
     bool same = true;
 
-    for (int64_t first = all % n, i = 0; first < all && i < MOST && same; first += n, i++) {
+    for (int64_t first = all % n, i = 0; first < all && i < most && same; first += n, i++) {
         size_t each;
         float *some = compute(t, x, first, n, autocast, &each);
 

@@ -13,6 +13,7 @@
 #include "train/infer/generation.h"
 #include "train/infer/inference.h"
 #include "train/infer/run_tokenizer.h"
+#include "train/session/amp.h"
 
 #include <errno.h>
 #include <math.h>
@@ -151,11 +152,14 @@ static tutti_status make_model(writer *w)
     opts.parallel = w->job->tensor > 1 ? &w->peers : NULL;
     TUTTI_TRY(tutti_device_parse(&device, c->device, 0));
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti__amp_check(w->cx, c));
     TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
     TUTTI_TRY(tutti__config_adapt(c, tutti_model_module(w->model)));
-    return tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
-                                  w->limit);
+    TUTTI_TRY(tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
+                                     w->limit));
+    w->generation.autocast = tutti__amp_of(c);
+    return TUTTI_OK;
 }
 
 /* A tokenizer that is given may be another than that of the training. */

@@ -105,7 +105,7 @@ static tutti_status compute(tutti__generation *g, const int64_t *tokens, int64_t
                            (long long)t, tutti__shape_text(shape), (long long)t, g->vocab);
     if (shape.d[1] > 1)
         y = tutti_narrow(y, 1, -1, 1);
-    return tutti_tensor_read(y, g->logits);
+    return tutti_tensor_read(tutti_cast(y, TUTTI_F32), g->logits);
 }
 
 /* Reads what the window has and the cache does not. */
@@ -119,7 +119,7 @@ static tutti_status read_on(tutti__generation *g)
         g->cache.length = 0;
     g->begin = begin;
     from = begin + (size_t)g->cache.length;
-    tutti_step_begin(g->cx, &(tutti_step_opts){.eval = true});
+    tutti_step_begin(g->cx, &(tutti_step_opts){.autocast = g->autocast, .eval = true});
     g->cx->kv_cache = g->cached ? &g->cache : NULL;
     g->cache.next = 0;
     status = compute(g, g->tokens + from, (int64_t)(g->n - from));

@@ -10,6 +10,7 @@
 typedef struct tutti__generation {
     tutti_ctx *cx;
     tutti_model *model;
+    tutti_dtype autocast; /* 0: F32 */
     bool cached; /* the model knows caches; else it reads the whole window for each token */
     tutti__kv_cache cache;
     int64_t context; /* the most tokens that the model looks at */

@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "tensor/tensor.h"
 #include "train/config/agreement.h"
+#include "train/session/amp.h"
 #include "train/session/evaluate.h"
 #include "train/machine/signals.h"
 #include "train/config/config_read.h"
@@ -362,7 +363,8 @@ static tutti_status evaluate(inference *in)
         &(tutti__evaluation){.tally = &in->tally,
                              .tick = in->session.rank == 0 && tick.call ? &tick : NULL,
                              .rows = job->rows ? gather_rows : NULL,
-                             .user = in});
+                             .user = in,
+                             .autocast = tutti__amp_dtype(&in->session)});
     in->seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(in->session.group, status);
 }

@@ -13,11 +13,11 @@
 #include <string.h>
 
 static const char *const KEYS[] = {
-    TUTTI__MODEL_FLAGS, "--patch-size", "--tokenizer", "--task",        "--loss",
-    "--image-size",     "--data",       "--data-dir",  "--batch-size",  "--workers",
-    "--prefetch",       "--tta",        "--threads",   "--device",      "--backend",
-    "--timeout-s",      "--target",     "--features",  "--standardize", "--no-standardize",
-    "--test-fraction",  "--tensor",     "--zero",      "--pipeline"};
+    TUTTI__MODEL_FLAGS, "--patch-size",    "--tokenizer", "--task",       "--loss",
+    "--image-size",     "--data",          "--data-dir",  "--batch-size", "--workers",
+    "--prefetch",       "--tta",           "--amp",       "--threads",    "--device",
+    "--backend",        "--timeout-s",     "--target",    "--features",   "--standardize",
+    "--no-standardize", "--test-fraction", "--tensor",    "--zero",       "--pipeline"};
 
 enum { EVAL = 1, PREDICT = 2, PROGRAM = 4 }; /* PROGRAM: of a program alone */
 

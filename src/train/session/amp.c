@@ -13,20 +13,25 @@
 /* 2^30 below the first scale: if even this overflows, the gradients are infinite without scaling. */
 #define SMALLEST_SCALE 0x1p-14f
 
-tutti_dtype tutti__amp_dtype(const tutti__session *s)
+tutti_dtype tutti__amp_of(const tutti__train_config *c)
 {
-    return strcmp(s->config->amp, "bf16") == 0   ? TUTTI_BF16
-           : strcmp(s->config->amp, "fp16") == 0 ? TUTTI_F16
-                                                 : TUTTI_F32;
+    return strcmp(c->amp, "bf16") == 0   ? TUTTI_BF16
+           : strcmp(c->amp, "fp16") == 0 ? TUTTI_F16
+                                         : TUTTI_F32;
 }
 
-tutti_status tutti__amp_check(const tutti__session *s)
+tutti_dtype tutti__amp_dtype(const tutti__session *s)
 {
-    const tutti_dtype dtype = tutti__amp_dtype(s);
+    return tutti__amp_of(s->config);
+}
 
-    if (dtype == TUTTI_F32 || tutti_ctx_half_kernels_name(s->cx, dtype))
+tutti_status tutti__amp_check(tutti_ctx *cx, const tutti__train_config *c)
+{
+    const tutti_dtype dtype = tutti__amp_of(c);
+
+    if (dtype == TUTTI_F32 || tutti_ctx_half_kernels_name(cx, dtype))
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_UNSUPPORTED, "amp %s: %s", s->config->amp, tutti_last_error());
+    return tutti__fail(TUTTI_ERR_UNSUPPORTED, "amp %s: %s", c->amp, tutti_last_error());
 }
 
 tutti_status tutti__amp_open(tutti__session *s)

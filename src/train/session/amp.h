@@ -5,9 +5,10 @@
 #include "train/session/session.h"
 
 /* The dtype of `amp`; F32: off. */
+tutti_dtype tutti__amp_of(const tutti__train_config *c);
 tutti_dtype tutti__amp_dtype(const tutti__session *s);
 /* UNSUPPORTED, naming the key, if this rank's kernels lack it. Local. */
-tutti_status tutti__amp_check(const tutti__session *s);
+tutti_status tutti__amp_check(tutti_ctx *cx, const tutti__train_config *c);
 /* Makes s->scaler if `amp` needs one. */
 tutti_status tutti__amp_open(tutti__session *s);
 

@@ -91,6 +91,7 @@ static tutti_status compute_view(tutti__session *s, const tutti__evaluation *e,
         TUTTI_TRY(tutti__session_forward(s, x, &y));
     if (!y) /* this rank has not the last stage */
         return TUTTI_OK;
+    y = tutti_cast(y, TUTTI_F32);
     TUTTI_TRY(tutti_tensor_status(y));
     if (s->parts->own.loss) {
         TUTTI_TRY(tutti__session_loss(s, y, batch->y, &loss));
@@ -128,7 +129,7 @@ static tutti_status compute(tutti__session *s, const tutti__evaluation *e, const
             tutti__view_make(&views[k], x, memory->view.p);
             view.p = memory->view.p;
         }
-        tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
+        tutti_step_begin(s->cx, &(tutti_step_opts){.autocast = e->autocast, .eval = true});
         status = compute_view(s, e, batch, view, views[k].weight, memory);
         tutti_step_end(s->cx);
     }
@@ -205,7 +206,8 @@ static bool next_batch(tutti__session *s, size_t round, tutti_batch *batch)
 
 /* With zero 3 all ranks gather the parameters of each forward pass together: those with less samples in a round compute zeros as often
  * as the others compute samples. */
-static tutti_status keep_up(tutti__session *s, size_t round, size_t n, room *samples)
+static tutti_status keep_up(tutti__session *s, tutti_dtype autocast, size_t round, size_t n,
+                            room *samples)
 {
     const size_t size = (size_t)tutti__session_data_size(s);
     const size_t batch = (size_t)s->config->batch_size;
@@ -226,7 +228,7 @@ static tutti_status keep_up(tutti__session *s, size_t round, size_t n, room *sam
         TUTTI_TRY(make_room(samples, bytes));
         memset(samples->p, 0, bytes);
         x.p = samples->p;
-        tutti_step_begin(s->cx, &(tutti_step_opts){.eval = true});
+        tutti_step_begin(s->cx, &(tutti_step_opts){.autocast = autocast, .eval = true});
         status = tutti__session_forward(s, x, &y);
         if (status == TUTTI_OK)
             status = tutti_tensor_status(y);
@@ -248,7 +250,7 @@ static tutti_status do_round(tutti__session *s, const tutti__evaluation *e, size
     else
         status = compute_parts(s, e, &batch, memory);
     if (status == TUTTI_OK && s->zero && s->config->zero == 3 && s->shards == 0)
-        status = keep_up(s, round, *more_p ? batch.n : 0, &memory->samples);
+        status = keep_up(s, e->autocast, round, *more_p ? batch.n : 0, &memory->samples);
     if (status == TUTTI_OK && e->rows)
         status = e->rows(e->user, round, *more_p ? &batch : NULL, memory->outputs.p);
     return status;

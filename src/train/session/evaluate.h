@@ -13,6 +13,7 @@ typedef struct tutti__evaluation {
      * targets]. NULL: not needed. */
     tutti_status (*rows)(void *user, size_t round, const tutti_batch *batch, const float *outputs);
     void *user;
+    tutti_dtype autocast; /* 0: F32, as in training's own evaluations */
 } tutti__evaluation;
 
 /* Samples of a batch that are computed at once: all, but of text as many as have at most 2^26 logits. */

@@ -371,7 +371,7 @@ tutti_status tutti__session_open_model(tutti__session *s)
         TUTTI_TRY(tutti__loader_copy_ahead(s->data.train_loader, s->cx));
     if (s->data.test_loader)
         TUTTI_TRY(tutti__loader_copy_ahead(s->data.test_loader, s->cx));
-    TUTTI_TRY(tutti__amp_check(s));
+    TUTTI_TRY(tutti__amp_check(s->cx, s->config));
     TUTTI_TRY(tutti__session_check_offload(s));
     if (tutti_mesh_size(s->mesh, "pipeline") > 1)
         TUTTI_TRY(tutti__session_open_pipeline(s, &model_opts));

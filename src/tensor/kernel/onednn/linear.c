@@ -162,20 +162,20 @@ tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x,
     if (b)
         TUTTI_TRY(tutti__onednn_in(b, NULL, &data[3]));
     TUTTI_TRY(tutti__onednn_multiply_half(y->cx, y->dtype,
-                            &(tutti__half_product){.rows = h.rows,
-                                                   .columns = h.columns,
-                                                   .inner = h.inner,
-                                                   .a = data[0],
-                                                   .a_row = h.inner,
-                                                   .a_k = 1,
-                                                   .b = w->data,
-                                                   .b_f32 = true,
-                                                   .b_k = 1,
-                                                   .b_column = h.inner,
-                                                   .c = y->data,
-                                                   .c_step = h.columns,
-                                                   .bias = data[3]},
-                            &done));
+                                          &(tutti__half_product){.rows = h.rows,
+                                                                 .columns = h.columns,
+                                                                 .inner = h.inner,
+                                                                 .a = data[0],
+                                                                 .a_row = h.inner,
+                                                                 .a_k = 1,
+                                                                 .b = w->data,
+                                                                 .b_f32 = true,
+                                                                 .b_k = 1,
+                                                                 .b_column = h.inner,
+                                                                 .c = y->data,
+                                                                 .c_step = h.columns,
+                                                                 .bias = data[3]},
+                                          &done));
     if (done)
         return TUTTI_OK;
     TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, y->dtype, &data[1]));
@@ -198,19 +198,19 @@ tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_ten
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     data[2] = dx->data;
     TUTTI_TRY(tutti__onednn_multiply_half(dx->cx, dy->dtype,
-                            &(tutti__half_product){.rows = h.rows,
-                                                   .columns = h.columns,
-                                                   .inner = h.inner,
-                                                   .a = data[0],
-                                                   .a_row = h.inner,
-                                                   .a_k = 1,
-                                                   .b = w->data,
-                                                   .b_f32 = true,
-                                                   .b_k = h.columns,
-                                                   .b_column = 1,
-                                                   .c = dx->data,
-                                                   .c_step = h.columns},
-                            &done));
+                                          &(tutti__half_product){.rows = h.rows,
+                                                                 .columns = h.columns,
+                                                                 .inner = h.inner,
+                                                                 .a = data[0],
+                                                                 .a_row = h.inner,
+                                                                 .a_k = 1,
+                                                                 .b = w->data,
+                                                                 .b_f32 = true,
+                                                                 .b_k = h.columns,
+                                                                 .b_column = 1,
+                                                                 .c = dx->data,
+                                                                 .c_step = h.columns},
+                                          &done));
     if (done)
         return TUTTI_OK;
     TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, dy->dtype, &data[1]));
@@ -232,20 +232,20 @@ tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_
     TUTTI_TRY(tutti__onednn_in(x, NULL, &data[1]));
     data[2] = dw->data;
     TUTTI_TRY(tutti__onednn_multiply_half(dw->cx, dy->dtype,
-                            &(tutti__half_product){.rows = M,
-                                                   .columns = K,
-                                                   .inner = R,
-                                                   .a = data[0],
-                                                   .a_row = 1,
-                                                   .a_k = M,
-                                                   .b = data[1],
-                                                   .b_k = K,
-                                                   .b_column = 1,
-                                                   .c = dw->data,
-                                                   .c_f32 = true,
-                                                   .c_step = K,
-                                                   .add = dw->accumulate},
-                            &done));
+                                          &(tutti__half_product){.rows = M,
+                                                                 .columns = K,
+                                                                 .inner = R,
+                                                                 .a = data[0],
+                                                                 .a_row = 1,
+                                                                 .a_k = M,
+                                                                 .b = data[1],
+                                                                 .b_k = K,
+                                                                 .b_column = 1,
+                                                                 .c = dw->data,
+                                                                 .c_f32 = true,
+                                                                 .c_step = K,
+                                                                 .add = dw->accumulate},
+                                          &done));
     if (done)
         return TUTTI_OK;
     return tutti__onednn_half_run(dw->cx,

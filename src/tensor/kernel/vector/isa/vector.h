@@ -129,7 +129,9 @@ INLINE void load_transposed(vec *rows, const float *from, int64_t step)
     for (int i = 0; i < W; i++) {
         const float *at = from + i % (W / 2) * step + i / (W / 2) * (W / 2);
 
-        rows[i] = __builtin_shufflevector(*(const vec_half_at *)at, *(const vec_half_at *)(at + W / 2 * step), TUTTI__LANES_OF(TUTTI__BOTH, 0));
+        rows[i] = __builtin_shufflevector(*(const vec_half_at *)at,
+                                          *(const vec_half_at *)(at + W / 2 * step),
+                                          TUTTI__LANES_OF(TUTTI__BOTH, 0));
     }
 #if W >= 16
     TUTTI__SWAP_BIT(rows, 4)
