@@ -242,13 +242,22 @@ static void note(tutti__node *n, bool backward, uint64_t begin_ns, uint64_t end_
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
+static tutti_status compute_again(tutti_tensor *t);
+
+/* Whether n's kernels read t, source i, without its memory: what kernels of the same family have left lazy, not what any family's
+ * operation computes again. */
+static bool kernels_read_lazy(const tutti__node *n, int i, const tutti_tensor *t)
+{
+    return tutti__source_in(n->op->lazy, i) && t->lazy && t->lazy->compute != compute_again;
+}
+
 /* Stores the lazy sources that n's kernels do not read as such, nor plain.c piece by piece; backward only what it reads. */
 static tutti_status compute_lazy(const tutti__node *n, bool backward)
 {
     const unsigned reads = backward ? n->op->plain.backward_reads : ~0u;
 
     for (int i = 0; i < n->n_src; i++)
-        if (n->src[i] && tutti__source_in(reads & ~n->op->lazy, i) &&
+        if (n->src[i] && tutti__source_in(reads, i) && !kernels_read_lazy(n, i, n->src[i]) &&
             !tutti__plain_reads_lazy(n, n->src[i]))
             TUTTI_TRY(tutti__tensor_compute(n->src[i]));
     return TUTTI_OK;

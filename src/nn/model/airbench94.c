@@ -29,7 +29,7 @@ typedef struct airbench94 {
     tutti_activation activ, pool;
     group groups[N_GROUPS];
     tutti_linear head;
-    float head_factor;
+    float head_factor, dropout;
 } airbench94;
 
 static tutti_tensor *gelu(tutti_tensor *x)
@@ -131,6 +131,7 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
         &(tutti_linear_layer_opts){
             .in = features, .out = opts->classes, .no_bias = true, .uniform_bound = sqrtf(3)});
     m->head_factor = 1 / (float)features;
+    m->dropout = (float)opts->dropout;
 }
 
 static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
@@ -138,7 +139,8 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
     airbench94 *m = (airbench94 *)module;
 
     x = tutti_module_forward(&m->layers, tutti_conv2d_forward(&m->whiten, x));
-    return tutti_scale(tutti_linear_forward(&m->head, tutti_flatten(x)), m->head_factor);
+    x = tutti__model_dropout(m->dropout, tutti_flatten(x));
+    return tutti_scale(tutti_linear_forward(&m->head, x), m->head_factor);
 }
 
 const tutti_model_kind tutti__model_airbench94 = {.name = "airbench94",
