@@ -4,8 +4,8 @@
 #   bench/guard.sh                   both tables
 #   ONLY='cost|flips' FLIPS=100 STEPS=60 N=2 bench/guard.sh
 #
-# cost: N ranks, --guard 0; K, the number of checks, and their share of the steps' time are what the run says of itself (guard:info);
-# the last column is the processor time of the run beside one with --guard -1 (medians of ROUNDS). flips: 3 workers, one of which flips a
+# cost: N ranks, --guard auto; K, the number of checks, and their share of the steps' time are what the run says of itself (guard:info);
+# the last column is the processor time of the run beside one with --no-guard (medians of ROUNDS). flips: 3 workers, one of which flips a
 # bit in a twentieth of its steps, with a checkpoint every 10, until FLIPS were flipped of each kind; the weights must be the undisturbed
 # ones.
 . "$(dirname "$0")/lib.sh"
@@ -26,7 +26,7 @@ cost() { # NAME FLAGS...
     local round
     for ((round = 0; round < ROUNDS; round++)); do
         train "$1.on" -n "$N" --max-steps "$STEPS" --checkpoint-every 1000000 "${@:2}"
-        train "$1.off" -n "$N" --max-steps "$STEPS" --checkpoint-every 1000000 --guard -1 "${@:2}"
+        train "$1.off" -n "$N" --max-steps "$STEPS" --checkpoint-every 1000000 --no-guard "${@:2}"
     done
     sed -n "s/.*guard: \([0-9]*\) checks in \([0-9]*\) steps, every \([0-9]*\), \([0-9.e+-]*\) ms each: \([0-9.e+-]*\) %.*/\1 \2 \3 \4 \5/p" "$work/$1.on.out" |
         while read -r checks steps every each share; do

@@ -165,8 +165,9 @@ void tutti__kept_describe(const tutti__kept *kept, char *text, size_t bytes)
 
 /* ---- Seals ---- */
 
+/* without: not those of this kind, whose hashes are 0. */
 static tutti_status hash_all(tutti_stream *stream, const tutti__kept *list, size_t n,
-                             uint64_t *hashes)
+                             tutti__kept_kind without, uint64_t *hashes)
 {
     const bool on_host = tutti__on_host(stream);
     size_t largest = 0;
@@ -181,6 +182,9 @@ static tutti_status hash_all(tutti_stream *stream, const tutti__kept *list, size
         const tutti__kept *kept = &list[i];
         const bool direct = on_host || kept->on_host;
 
+        hashes[i] = 0;
+        if (kept->kind == without)
+            continue;
         if (!direct)
             status = tutti__read(stream, copy, kept->p, kept->bytes);
         hashes[i] = status == TUTTI_OK ? tutti__hash64(direct ? kept->p : copy, kept->bytes) : 0;
@@ -212,17 +216,24 @@ tutti_status tutti__seal_copy(const tutti__seal *seal, tutti__seal *copy_p)
     return TUTTI_OK;
 }
 
-tutti_status tutti__seal_take(tutti__seal *seal, const tutti_ddp *ddp, tutti_stream *stream)
+static tutti_status seal_without(tutti__seal *seal, const tutti_ddp *ddp, tutti_stream *stream,
+                                 tutti__kept_kind without)
 {
     tutti_status status;
 
     tutti__seal_drop(seal);
     TUTTI_TRY(tutti__kept_list(ddp, &seal->list, &seal->n));
     seal->hashes = tutti__alloc_unset((seal->n + 1) * sizeof *seal->hashes);
-    status = seal->hashes ? hash_all(stream, seal->list, seal->n, seal->hashes) : TUTTI_ERR_MEMORY;
+    status = seal->hashes ? hash_all(stream, seal->list, seal->n, without, seal->hashes)
+                          : TUTTI_ERR_MEMORY;
     if (status != TUTTI_OK)
         tutti__seal_drop(seal);
     return status;
+}
+
+tutti_status tutti__seal_take(tutti__seal *seal, const tutti_ddp *ddp, tutti_stream *stream)
+{
+    return seal_without(seal, ddp, stream, TUTTI__KEPT_KINDS);
 }
 
 static bool same_pieces(const tutti__seal *a, const tutti__seal *b)
@@ -240,7 +251,7 @@ tutti_status tutti__seal_compare(const tutti__seal *seal, const tutti_ddp *ddp,
     bool same;
 
     *changed_p = NULL;
-    TUTTI_TRY(tutti__seal_take(&now, ddp, stream));
+    TUTTI_TRY(seal_without(&now, ddp, stream, TUTTI__KEPT_BUFFERS)); /* forward writes those */
     same = same_pieces(seal, &now);
     for (size_t i = 0; same && i < seal->n && !*changed_p; i++)
         if (seal->list[i].kind != TUTTI__KEPT_BUFFERS && seal->hashes[i] != now.hashes[i])

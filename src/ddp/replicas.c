@@ -115,11 +115,19 @@ static tutti_status gather(const verdict *v, const void *mine, void *all, size_t
                             TUTTI_BUF(all, (size_t)v->size * bytes, TUTTI_U8), NULL);
 }
 
+/* Of this rank's own: the others, who would wait for it, hear of it. */
+static tutti_status fail_alone(const tutti_ddp *ddp, tutti_status status)
+{
+    if (status != TUTTI_OK)
+        tutti_group_abort(ddp->group, "%s", tutti_last_error());
+    return status;
+}
+
 static tutti_status explain(verdict *v, const uint64_t *mine, tutti__replicas_verdict *verdict_p)
 {
     uint64_t *hashes = tutti__alloc((size_t)v->size * v->n * sizeof *hashes);
     place *places = tutti__alloc((size_t)v->size * sizeof *places), here = {{0}};
-    tutti_status status = hashes && places ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti_status status = fail_alone(v->ddp, hashes && places ? TUTTI_OK : TUTTI_ERR_MEMORY);
     const int rank = tutti_group_rank(v->ddp->group);
     int right = -1;
 
@@ -137,14 +145,6 @@ static tutti_status explain(verdict *v, const uint64_t *mine, tutti__replicas_ve
     }
     free(hashes);
     free(places);
-    return status;
-}
-
-/* Of this rank's own: the others, who would wait for it, hear of it. */
-static tutti_status fail_alone(const tutti_ddp *ddp, tutti_status status)
-{
-    if (status != TUTTI_OK)
-        tutti_group_abort(ddp->group, "%s", tutti_last_error());
     return status;
 }
 

@@ -85,7 +85,8 @@ typedef struct tutti__redundancy {
     uint64_t began_ns;
     int64_t cost_own_ns;
     int64_t damage;   /* SEES_DAMAGE, OWN_DAMAGE, in the present try */
-    char damaged[64]; /* the gradient */
+    char damaged[64]; /* the gradient, as this rank sees it; "": none */
+    int n_unplaced;   /* tries one after the other with damage, but no rank to name; alike on all */
     int caught;       /* times that this worker was wrong */
     bool spoiled;     /* the state may be wrong: a rank computed wrong for an unknown time */
 } tutti__redundancy;

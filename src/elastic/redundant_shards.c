@@ -21,7 +21,7 @@
 #include <string.h>
 
 /* BUDGET: the part of the time of steps that checks may take, as 1 / BUDGET. */
-enum { AUTOMATIC = -1, BUDGET = 250, ENDS_AFTER = 2 };
+enum { AUTOMATIC = -1, BUDGET = 250, ENDS_AFTER = 2, MOST_UNPLACED = 3 };
 
 tutti_status tutti__redundancy_init(tutti_elastic *e)
 {
@@ -108,6 +108,7 @@ void tutti__redundancy_begin_try(tutti_elastic *e)
     d->n_own = 0;
     d->digested = -1;
     d->damage = 0;
+    d->damaged[0] = '\0';
     if (d->dispute.shard >= 0) {
         d->trial = TUTTI__TRIAL_VOTE;
         d->left = (int)d->dispute.shard;
@@ -235,6 +236,11 @@ tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p)
 
     if (!is_checked(e))
         return TUTTI_OK;
+    if (*again_p) { /* with other ranges, which digests are of: those from before are of no use */
+        d->checked = 0;
+        d->due = true;
+        return TUTTI_OK;
+    }
     memcpy(mine.own, d->own, sizeof mine.own);
     all = tutti__alloc((size_t)e->size * sizeof *all);
     status = all ? exchange(e, &mine, sizeof mine, all) : TUTTI_ERR_MEMORY;
@@ -405,6 +411,17 @@ static int find_flags(const tutti_elastic *e, int64_t flags, bool without)
     return -1;
 }
 
+/* Damage that comes back in each try of a step, and that no rank can be named for: repeating the step would not end. */
+static tutti_status fail_unplaced(const tutti_elastic *e)
+{
+    return tutti__fail(
+        TUTTI_ERR_DEVICE,
+        "training step %llu: in %d tries one after the other the sums over shards have changed "
+        "between a rank's addition and what all received, and no rank sees where: "
+        "test these hosts, their devices and the links between them",
+        (unsigned long long)e->step + 1, MOST_UNPLACED);
+}
+
 tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p)
 {
     tutti__redundancy *d = &e->redundant;
@@ -413,27 +430,32 @@ tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p)
     char who[256] = "a rank", text[640];
     bool ends;
 
-    if (seer < 0)
+    if (seer < 0) {
+        d->n_unplaced = 0;
         return TUTTI_OK;
+    }
     *again_p = true;
     /* Others have received the right sums: it was this rank's copy of them. */
     if (culprit < 0 && find_flags(e, TUTTI__SEES_DAMAGE, true) >= 0)
         culprit = seer;
     if (culprit < 0 && e->size == 1)
         culprit = 0;
+    d->n_unplaced = culprit < 0 ? d->n_unplaced + 1 : 0;
+    if (d->n_unplaced == MOST_UNPLACED)
+        return fail_unplaced(e);
     ends = culprit >= 0 && (e->reports[culprit].flags & TUTTI__WAS_WRONG) != 0;
     if (culprit >= 0 && culprit == tutti_group_rank(e->group))
         describe(e, culprit, sched_getcpu(), who);
     else if (culprit >= 0)
         tutti__group_rank_text(e->group, culprit, who, sizeof who);
-    snprintf(text, sizeof text,
-             "training step %llu: in the memory of %s%s the sums over shards of \"%s\" have "
-             "changed since "
-             "they were added up%s",
-             (unsigned long long)e->step + 1, who, culprit < 0 ? ", or on the way to another," : "",
-             d->damaged,
-             ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
-                  : "; the step is computed again, nothing of it has reached the weights");
+    snprintf(
+        text, sizeof text,
+        "training step %llu: in the memory of %s%s the sums over shards%s%s%s have changed since "
+        "they were added up%s",
+        (unsigned long long)e->step + 1, who, culprit < 0 ? ", or on the way to another," : "",
+        d->damaged[0] ? " of \"" : "", d->damaged, d->damaged[0] ? "\"" : "",
+        ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
+             : "; the step is computed again, nothing of it has reached the weights");
     if (tutti_group_rank(e->group) == (culprit >= 0 ? culprit : seer) && !ends)
         tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
     return culprit < 0 ? TUTTI_OK : sentence(e, culprit, ends, text);

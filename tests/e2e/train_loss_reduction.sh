@@ -12,7 +12,7 @@ pair() { # NAME SAMPLES KEYS...: both reductions, which must be the same run
     train "$name" $keys --lr "$(rate "$n")" --loss-reduction sum "$@"
     same "$name-mean" "$name"
     diff <(losses "$name-mean") <(losses "$name") || fail "$name: the losses that are shown are not means"
-    paste <(figures "$name-mean") <(figures "$name") | awk -v n="$n" '{ d = $6 / $3 / n - 1; if (d > 1e-6 || d < -1e-6) exit 1 }' ||
+    paste <(figures "$name-mean") <(figures "$name") | awk -v n="$n" '{ d = $6 / $3 / n - 1; if (d > 1e-6 || d < -1e-6) exit failed = 1 } END { exit failed || NR != 6 }' ||
         fail "$name: norms are not $n times those of the mean"
 }
 pair plain 32 --batch-size 32

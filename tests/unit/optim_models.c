@@ -72,9 +72,7 @@ static void write_words(trained *t)
 /* The smallest images that the model's layers leave a pixel of. */
 static int side_of(const char *name)
 {
-    return strcmp(name, "vit_b_16") == 0     ? 16
-           : strcmp(name, "airbench94") == 0 ? LARGE_SIDE
-                                             : SIDE;
+    return strcmp(name, "vit_b_16") == 0 ? 16 : strcmp(name, "airbench94") == 0 ? LARGE_SIDE : SIDE;
 }
 
 static void begin(trained *t, const char *name, tutti_kernels kernels, double dropout)

@@ -22,7 +22,7 @@ static tutti__train_config config_of(int64_t epochs)
                                  .log_every = 100,
                                  .eval_every = 1,
                                  .schedule = "constant",
-                                 .guard = -1,
+                                 .guard = 0,
                                  .lr = 1};
 }
 
@@ -123,7 +123,7 @@ static void test_guard(void **unused)
     c.guard = 3;
     assert_string_equal(whole(&c), "sssgssegCsssgsslegCf.");
     /* By default after two steps, and then after as many as it takes; here 4. */
-    c.guard = 0;
+    c.guard = -1;
     assert_string_equal(whole(&c), "ssgsssegCssssgslegCf.");
     c.checkpoint_every = 3;
     assert_string_equal(whole(&c), "ssgsgcssesgcsssgcslegCf.");
@@ -501,6 +501,25 @@ static void test_shorter_schedules(void **unused)
     }
 }
 
+/* A run that is stopped earlier has the rates of the whole one until then. */
+static void test_rates_of_stopped_runs(void **unused)
+{
+    tutti__train_config c = with_schedule("linear");
+    tutti__run_cursor at = {.epoch = 1};
+    const tutti__train_plan whole_plan = tutti__plan_of(&c, 10, 1, false, &at);
+    tutti__train_plan plan;
+
+    (void)unused;
+    c.stop_after = 7;
+    plan = tutti__plan_of(&c, 10, 1, false, &at);
+    assert_int_equal(plan.total_steps, 7);
+    for (; at.step < plan.total_steps; at.step++) {
+        assert_true(tutti__plan_lr(&plan, &at) == tutti__plan_lr(&whole_plan, &at));
+        assert_true(tutti__plan_lr_within(&plan, &at, 1) ==
+                    tutti__plan_lr_within(&whole_plan, &at, 1));
+    }
+}
+
 static void test_range_test(void **unused)
 {
     tutti__train_config c = config_of(40); /* 200 steps */
@@ -540,6 +559,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_epochs),
                                        cmocka_unit_test(test_guard),
+                                       cmocka_unit_test(test_rates_of_stopped_runs),
                                        cmocka_unit_test(test_checkpoint_every),
                                        cmocka_unit_test(test_max_steps),
                                        cmocka_unit_test(test_grad_accumulation),

@@ -138,15 +138,18 @@ static void become(char **argv, const char *program, const char *log, pid_t pare
 static int wait_for(pid_t child)
 {
     bool told = false;
-    int status;
+    int status = 0;
+    pid_t got;
 
-    while (waitpid(child, &status, WNOHANG) == 0) {
+    while ((got = waitpid(child, &status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
         if (tutti__counter_stopped() && !told) {
             told = true;
             kill(child, SIGTERM);
         }
         poll(NULL, 0, 20);
     }
+    if (got < 0) /* whoever started this process ignores SIGCHLD */
+        return 127;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -123,20 +123,25 @@ static float lr_find_rate(uint64_t step, uint64_t steps)
     return (float)exp(first + (last - first) * (double)step / (double)(steps > 1 ? steps - 1 : 1));
 }
 
-float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at)
+/* The step of the schedule, which goes on beyond stop_after. */
+static uint64_t schedule_step(const tutti__train_plan *plan, const tutti__run_cursor *at)
 {
     const uint64_t left = plan->schedule_end - at->step, whole = plan->schedule.total_steps;
 
+    return left < whole ? whole - left : 0;
+}
+
+float tutti__plan_lr(const tutti__train_plan *plan, const tutti__run_cursor *at)
+{
     if (plan->config->lr_find)
         return lr_find_rate(at->step, plan->total_steps);
-    return tutti_schedule_lr(&plan->schedule, left < whole ? whole - left : 0);
+    return tutti_schedule_lr(&plan->schedule, schedule_step(plan, at));
 }
 
 float tutti__plan_lr_within(const tutti__train_plan *plan, const tutti__run_cursor *at,
                             double epochs)
 {
-    const uint64_t left = plan->total_steps - at->step, whole = plan->schedule.total_steps;
-    const uint64_t step = left < whole ? whole - left : 0;
+    const uint64_t step = schedule_step(plan, at);
     const double steps = round(epochs * (double)epoch_steps(plan, 0, 0));
     tutti_schedule schedule;
 
@@ -239,7 +244,7 @@ tutti__train_action tutti__plan_next(const tutti__train_plan *plan, const tutti_
     const tutti__train_action action = next(plan, p);
     const bool due = p->guard_at > 0 && p->at.step >= p->guard_at;
 
-    if (plan->config->guard < 0 || action == TUTTI__DO_END || p->guarded == p->at.step)
+    if (plan->config->guard == 0 || action == TUTTI__DO_END || p->guarded == p->at.step)
         return action;
     return due || action == TUTTI__DO_SAVE ? TUTTI__DO_GUARD : action;
 }

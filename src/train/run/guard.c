@@ -46,7 +46,10 @@ static int64_t interval(const tutti__train_run *run)
 {
     const tutti__guard *g = &run->guard;
     const double step = g->steps > 1 ? g->step_seconds / (double)(g->steps - 1) : 0;
-    const double n = step > 0 ? ceil((g->check_seconds + g->memory_seconds) / (BUDGET * step)) : 2;
+    const double n =
+        step > 0
+            ? ceil((g->check_seconds + g->compare_seconds + g->memory_seconds) / (BUDGET * step))
+            : 2;
 
     return n < 1 ? 1 : n > 1e9 ? 1000000000 : (int64_t)n;
 }
@@ -141,8 +144,8 @@ tutti_status tutti__guard_check(tutti__train_run *run)
         tutti_all_reduce(run->session.group, TUTTI_BUF(&every, 1, TUTTI_I64), TUTTI_MAX, NULL));
     g->sealed = p->guarded = p->at.step;
     p->guard_at = p->at.step + (uint64_t)every;
-    g->check_seconds += cpu_seconds() - cpu;
-    g->seconds += g->check_seconds;
+    g->compare_seconds = cpu_seconds() - cpu;
+    g->seconds += g->check_seconds + g->compare_seconds;
     g->checks++;
     return TUTTI_OK;
 }

@@ -40,9 +40,9 @@ typedef struct tutti__stop_wish {
 
 /* What guard.c knows. */
 typedef struct tutti__guard {
-    tutti__seal seal;     /* of the memory after step `sealed` */
-    uint64_t sealed;      /* 0: none */
-    double check_seconds; /* of the last comparison of replicas, and of memory */
+    tutti__seal seal;                      /* of the memory after step `sealed` */
+    uint64_t sealed;                       /* 0: none */
+    double check_seconds, compare_seconds; /* of the last comparison of replicas, and of memory */
     double memory_seconds;
     double step_seconds; /* of `steps` steps of this process, without the first */
     uint64_t steps;
@@ -170,7 +170,7 @@ void tutti__guard_count_step(tutti__train_run *run);
 tutti_status tutti__guard_check(tutti__train_run *run);
 /* Before an update, or before this rank's part of it reaches others: DEVICE if what was sealed after the last one has changed. */
 tutti_status tutti__guard_memory(tutti__train_run *run);
-/* Compares replicas at the end of the run, also with guard=-1. Collective. */
+/* Compares replicas at the end of the run, also with guard=0. Collective. */
 tutti_status tutti__guard_compare(tutti__train_run *run);
 /* The memory is about to be written by others than an update. */
 void tutti__guard_forget(tutti__train_run *run);

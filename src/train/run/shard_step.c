@@ -222,7 +222,8 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     count_signal(run);
     while ((shard = tutti_elastic_shard(e)) >= 0)
         TUTTI_TRY(compute(run, shard));
-    TUTTI_TRY(tutti__guard_memory(run));
+    if (!tutti__elastic_is_trial(e)) /* the update that follows is not this try's */
+        TUTTI_TRY(tutti__guard_memory(run));
     counters_of(run)[TUTTI__COUNT_TAKEN_OVER] =
         (int64_t)(tutti_elastic_get_stats(e).taken_over - taken_over);
     if (tutti_elastic_finish(e))

@@ -25,7 +25,8 @@ typedef struct tutti__writing {
     size_t keep;                     /* checkpoints to keep; 0: all */
     bool best;                       /* checkpoints/best becomes this one */
     json_t *state;                   /* state.json, without digests */
-    /* What memory is; what was copied must be that. n 0: unknown. ddp: whose memory it is. Both are borrowed until it has begun */
+    /* What memory is; what was copied must be that. n 0: unknown. ddp: whose memory it is. seal is borrowed until it has begun, ddp until what it is to
+     * write is copied */
     const tutti__seal *seal;
     const tutti_ddp *ddp;
     int rank;
