@@ -52,16 +52,17 @@ static void find_around(tutti__weights_place *place, const char *dir)
         snprintf(is_of_others(dir) ? place->hf : place->run, sizeof place->run, "%s", dir);
 }
 
-/* The latest checkpoint in a folder; false: none. */
-static bool find_latest(const char *dir, char folder[4096])
+/* The latest checkpoint in a folder, if one is *found_p. MEMORY */
+static tutti_status find_latest(const char *dir, char folder[4096], bool *found_p)
 {
-    uint64_t *steps;
-    size_t n;
-    bool found = tutti__checkpoint_list(dir, &steps, &n) == TUTTI_OK && n > 0 &&
-                 tutti__checkpoint_path(dir, steps[0], folder) == TUTTI_OK;
+    uint64_t *steps = NULL;
+    size_t n = 0;
+    const tutti_status status = tutti__checkpoint_list(dir, &steps, &n);
 
+    *found_p =
+        status == TUTTI_OK && n > 0 && tutti__checkpoint_path(dir, steps[0], folder) == TUTTI_OK;
     free(steps);
-    return found;
+    return status == TUTTI_ERR_MEMORY ? status : TUTTI_OK; /* else there are none */
 }
 
 static tutti_status find_in_folder(tutti__weights_place *place, const char *path)
@@ -69,11 +70,13 @@ static tutti_status find_in_folder(tutti__weights_place *place, const char *path
     static const char *const names[] = {"model.safetensors", TUTTI__WEIGHTS_INDEX,
                                         "pytorch_model.bin"};
     char dir[4096], folder[4096];
+    bool found = tutti__folder_holds(path, "state.json");
 
     snprintf(folder, sizeof folder, "%s", path);
-    if (!tutti__folder_holds(path, "state.json") && !find_latest(path, folder) &&
-        snprintf(dir, sizeof dir, "%s/checkpoints", path) < (int)sizeof dir)
-        find_latest(dir, folder);
+    if (!found)
+        TUTTI_TRY(find_latest(path, folder, &found));
+    if (!found && snprintf(dir, sizeof dir, "%s/checkpoints", path) < (int)sizeof dir)
+        TUTTI_TRY(find_latest(dir, folder, &found));
     for (size_t i = 0; i < TUTTI__COUNT_OF(names) && !place->file[0]; i++)
         if (tutti__folder_holds(folder, names[i]) &&
             snprintf(place->file, sizeof place->file, "%s/%s", folder, names[i]) >=

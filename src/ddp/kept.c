@@ -236,25 +236,22 @@ tutti_status tutti__seal_take(tutti__seal *seal, const tutti_ddp *ddp, tutti_str
     return seal_without(seal, ddp, stream, TUTTI__KEPT_KINDS);
 }
 
-static bool same_pieces(const tutti__seal *a, const tutti__seal *b)
+/* Contents stay when memory is laid out anew; state is made in the first update. */
+static bool is_same_piece(const tutti__kept *a, const tutti__kept *b)
 {
-    for (size_t i = 0; i < a->n && a->n == b->n; i++)
-        if (a->list[i].p != b->list[i].p || a->list[i].bytes != b->list[i].bytes)
-            return false;
-    return a->n == b->n;
+    return a->kind == b->kind && a->bytes == b->bytes && strcmp(a->name, b->name) == 0 &&
+           strcmp(a->of ? a->of : "", b->of ? b->of : "") == 0;
 }
 
 tutti_status tutti__seal_compare(const tutti__seal *seal, const tutti_ddp *ddp,
                                  tutti_stream *stream, const tutti__kept **changed_p)
 {
     tutti__seal now = {0};
-    bool same;
-
     *changed_p = NULL;
     TUTTI_TRY(seal_without(&now, ddp, stream, TUTTI__KEPT_BUFFERS)); /* forward writes those */
-    same = same_pieces(seal, &now);
-    for (size_t i = 0; same && i < seal->n && !*changed_p; i++)
-        if (seal->list[i].kind != TUTTI__KEPT_BUFFERS && seal->hashes[i] != now.hashes[i])
+    for (size_t i = 0; i < seal->n && i < now.n && !*changed_p; i++)
+        if (seal->list[i].kind != TUTTI__KEPT_BUFFERS &&
+            is_same_piece(&seal->list[i], &now.list[i]) && seal->hashes[i] != now.hashes[i])
             *changed_p = &seal->list[i];
     tutti__seal_drop(&now);
     return TUTTI_OK;

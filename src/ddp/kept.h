@@ -44,7 +44,7 @@ tutti_status tutti__seal_take(tutti__seal *seal, const tutti_ddp *ddp, tutti_str
 void tutti__seal_drop(tutti__seal *seal);
 /* *copy_p: another one of the same contents; MEMORY. */
 tutti_status tutti__seal_copy(const tutti__seal *seal, tutti__seal *copy_p);
-/* *changed_p: the first piece of parameters or state that has other contents now; NULL: none, or the pieces are elsewhere now. Valid
+/* *changed_p: the first piece of parameters or state that has other contents now; NULL: none. Pieces that are now of another size, or other ones, are left out. Valid
  * until the seal is dropped. */
 tutti_status tutti__seal_compare(const tutti__seal *seal, const tutti_ddp *ddp,
                                  tutti_stream *stream, const tutti__kept **changed_p);

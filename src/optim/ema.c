@@ -170,7 +170,20 @@ tutti_status tutti__ema_prepare(tutti_ema *ema)
 
 float *tutti__ema_at(const tutti_ema *ema, size_t i)
 {
-    return ema->average + ema->offsets[i];
+    const struct tutti_root *root = ema->module->root;
+    size_t before = 0;
+
+    if (!ema->sharding)
+        return ema->average + ema->offsets[i];
+    for (size_t r = 0; r < ema->sharding->n;
+         r++) { /* shares of a rank alone: whole ones, one after the other */
+        const tutti__range *range = &ema->sharding->ranges[r];
+
+        if (root->offsets[i] >= range->begin && root->offsets[i] < range->end)
+            return ema->average + before + (root->offsets[i] - range->begin);
+        before += range->end - range->begin;
+    }
+    return ema->average; /* of a parameter without elements */
 }
 
 /* ---- Update ---------------------------------------------------------------------------------------------------- */

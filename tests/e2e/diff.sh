@@ -39,6 +39,9 @@ train same "${record[@]}" --threads 1
 train momentum.6 "${record[@]}" --momentum 0.8
 equal one same
 says diff '^equal: 6 recorded steps, the final parameters$'
+cp -r same short && rm short/digests/rank-1.jsonl
+equal one short
+says diff 'note: short/digests has files of 1 of 2 ranks: the others were not compared$'
 differ one momentum.6
 says diff "^different: step 2, rank 0: the optimizer's state "
 says diff '^cause: the configuration: momentum is 0.9 in one and 0.8 in momentum.6$'
@@ -110,7 +113,7 @@ refused 2 "empty holds no run" "$TUTTI" diff one empty
 refused 2 "cannot read the run folder nowhere" "$TUTTI" diff one nowhere
 refused 2 "one/config.json is not a folder" "$TUTTI" diff one/config.json one
 refused 2 'did you mean "--tolerance"' "$TUTTI" diff one same --tolerence 1
-refused 2 "expected a number from 0 to 1" "$TUTTI" diff one same --tolerance x
+refused 2 "expected a number from 0 to below 1" "$TUTTI" diff one same --tolerance x
 refused 2 "--rerun needs two runs" "$TUTTI" diff one --rerun
 refused 2 "has no record of several ranks" "$TUTTI" diff b
 

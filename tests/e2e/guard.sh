@@ -45,6 +45,11 @@ flip one 1 0.08:state 5 --guard 1
 same one alone
 grep -q '"found":"momentum_buffer of fc' one/guard.jsonl || { cat one/guard.jsonl; fail "the state is not named"; }
 
+# Also in the first step after a start or a restart, for which it begins with what was made or loaded.
+train few $keys --max-steps 10 -n 1
+flip first 1 0.4:parameters 3 --guard 1 --max-steps 10 --checkpoint-every 1
+same first few
+
 # By shards only the worker whose memory has changed is replaced, and no step is lost.
 flip shards 3 0.03:parameters 5 --guard 1 --shards 6
 train whole $keys -n 1 --shards 6
@@ -63,7 +68,7 @@ timeout 100 "$TUTTI" run -n 2 --chaos flip=0.5:means,seed=1 "$TUTTI" train $keys
 
 # By default: it looks, and finds nothing.
 [ "$(count plain 'guard: [1-9][0-9]* checks in 40 steps')" = 1 ] || { cat plain.out; fail "no checks by default"; }
-refused 2 'guard' "$TUTTI" train --guard -2
+refused 2 'guard' "$TUTTI" train --guard often
 [ -n "${ALL:-}" ] || exit 0
 
 for what in "adamw --optimizer adamw" "zero1 --optimizer adamw --zero 1" "zero2 --zero 2" "zero3 --optimizer adamw --zero 3" \

@@ -56,7 +56,7 @@ nobody_left
 flips() { sed -n 's/.*chaos: \(training step .*\)/\1/p' "$work/err"; }
 flip() { # KIND EXIT
     TUTTI_LOG=chaos:warn run "$2" "$TUTTI" run -n 3 --chaos "flip=0.2:$1,keep=2,seed=5" "$TUTTI" train --model mlp --data digits --max-steps 12 \
-        --eval-every 0 --threads 1 --progress quiet --run-dir "$work/flipped"
+        --guard 1 --eval-every 0 --threads 1 --progress quiet --run-dir "$work/flipped"
     equal "ranks with $1" "$(grep -o '^\[[0-9]\] tutti warn chaos' "$work/err" | sort -u | wc -l)" 1
 }
 flip parameters 4

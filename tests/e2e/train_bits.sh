@@ -31,7 +31,8 @@ check mini_resnet --batch-size 6
 export TUTTI_KERNELS=auto
 TUTTI_CPU_ISA=avx2 train again --model mlp --max-steps 2 --eval-every 0 --threads 2 --batch-size 5 --dropout 0.3 --optimizer adamw --clip-grad-norm 1
 [ ! -d mlp.avx2.1 ] || same again mlp.avx2.1
-[ ! -d mlp.avx512.1 ] || [ "$(digest mlp.avx512.1)" != "$(digest mlp.avx2.1)" ] || fail "avx2 was asked for and avx512 is what ran"
+# Wider vectors add in the same order; sse41 rounds each product, which the others add unrounded.
+[ ! -d mlp.avx2.1 ] || [ "$(digest mlp.sse41.1)" != "$(digest mlp.avx2.1)" ] || fail "sse41 was asked for and avx2 is what ran"
 if [ -d mini_resnet.auto.1 ]; then
     TUTTI_CONV=direct train direct --model mini_resnet --max-steps 2 --eval-every 0 --batch-size 6
     [ "$(digest direct)" != "$(digest mini_resnet.auto.1)" ] || fail "TUTTI_CONV=direct changed nothing"

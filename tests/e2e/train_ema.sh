@@ -16,6 +16,9 @@ for model in mlp mini_resnet; do # mini_resnet has buffers
     same_ema "resumed" $model.whole $model.again
     train $model.zero $keys -n 2 --zero 1 --resume $model.parts/checkpoints/step-00000005
     same_ema "resumed with --zero 1" $model.whole $model.zero
+    train $model.alone $keys --zero 3
+    train $model.alone.plain $keys
+    same_ema "--zero 3 on one rank" $model.alone.plain $model.alone
     train $model.one $keys --shards 2
     train $model.two $keys --shards 2 -n 2 --zero 1 --checkpoint-every 5
     same_ema "--shards on one rank and two" $model.one $model.two

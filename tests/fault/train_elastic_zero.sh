@@ -43,7 +43,9 @@ for zero in 2 3; do
     rm -rf pair
     begin pair 3 $keys --zero $zero --shard-copies 2
     reach pair 150
-    kill -KILL $(running pair | head -2)
+    victims=$(running pair | head -2)
+    agent=$(awk '{ print $4 }' "/proc/${victims%%[!0-9]*}/stat") # who must not hear of one before the other
+    kill -STOP "$agent" && kill -KILL $victims && kill -CONT "$agent"
     end pair 0
     same_end whole pair
     grep -q 'ranks ., . of the 3 of generation .* are gone, and with them a share' pair.out || { cat pair.out; fail "nothing says which ranks took a share with them"; }

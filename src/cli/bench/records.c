@@ -4,8 +4,10 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- The file ---- */
@@ -132,6 +134,8 @@ static tutti_status read_all(tutti__bench_records *records)
 tutti_status tutti__bench_records_open(tutti__bench_records *records, const char *path)
 {
     json_error_t error;
+    struct stat st;
+    int fd;
     FILE *file;
     tutti_status status;
 
@@ -140,12 +144,18 @@ tutti_status tutti__bench_records_open(tutti__bench_records *records, const char
         snprintf(records->path, sizeof records->path, "%s", path);
     else
         find_file(records->path, sizeof records->path);
-    file = fopen(records->path, "re");
+    fd = open(records->path,
+              O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* which a FIFO would not come back from */
+    file = fd < 0 ? NULL : fdopen(fd, "r");
     if (!file)
         return tutti__fail_errno(errno, "cannot read the records, %s%s", records->path,
                                  path ? ""
                                       : ", which is in the source: run this in a clone of it, or "
                                         "name the file by --records");
+    if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode)) {
+        fclose(file);
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", records->path);
+    }
     records->root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
     status = records->root ? read_all(records)

@@ -41,7 +41,9 @@ static const char HELP[] =
     "  --json FILE     the result as a JSON object; -: to standard output, in place of the text\n"
     "  -h, --help      this text\n"
     "\n"
-    "Exit code: 0 if they are equal, 1 if they differ, 2 if they cannot be compared.\n";
+    "Exit code: 0 if they are equal, 1 if they differ, 2 if they cannot be compared, "
+    "4 for want\n"
+    "of memory or disk.\n";
 
 typedef struct command_line {
     const char *paths[2];
@@ -74,10 +76,11 @@ static tutti_status take_flag(command_line *line, int argc, char **argv, int *i)
     } else if ((text = tutti__flag_value("--tolerance", argc, argv, i, &missing))) {
         if (!tutti__parse_double(text, &line->tolerance) ||
             !(line->tolerance >= 0 && line->tolerance < 1))
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "--tolerance is \"%.40s\", expected a number from 0 to 1, such as "
-                               "1e-5",
-                               text);
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "--tolerance is \"%.40s\", expected a number from 0 to below 1, such as "
+                "1e-5",
+                text);
     } else if (!missing && (text = tutti__flag_value("--json", argc, argv, i, &missing)))
         line->json = text;
     else if (!missing && (text = tutti__flag_value("--keep", argc, argv, i, &missing)))

@@ -138,8 +138,9 @@ static json_t *read_header(const char *text, size_t bytes)
 
 /* Takes the header over, for the record if it counts. first: of the lines of its file. */
 static tutti_status take_header(tutti__diff_record *record, const char *path, json_t *header,
-                                size_t first, bool counts)
+                                size_t first, int number, bool counts)
 {
+    const json_int_t rank = json_integer_value(json_object_get(header, "rank"));
     const json_int_t format = json_integer_value(json_object_get(header, "format"));
     const json_int_t step = json_integer_value(json_object_get(header, "step"));
 
@@ -150,6 +151,9 @@ static tutti_status take_header(tutti__diff_record *record, const char *path, js
                            "tutti that wrote it, or record both runs again",
                            path, (long long)format, TUTTI_VERSION, FORMAT);
     }
+    if (rank != number)
+        tutti__diff_note("%s: its header says rank %lld: it is another rank's file", path,
+                         (long long)rank);
     take_back(record, first, (uint64_t)step);
     if (counts) {
         json_decref(record->header);
@@ -199,7 +203,7 @@ static tutti_status read_lines(tutti__diff_record *record, FILE *file, const cha
         else if (bytes > 0 && find_place(&line, text, bytes))
             status = add_line(record, &line);
         else if ((header = read_header(text, bytes)))
-            status = take_header(record, path, header, first, counts);
+            status = take_header(record, path, header, first, number, counts);
         else if (p.bad++ == 0)
             p.first_bad = p.lines;
     }
@@ -269,6 +273,18 @@ static tutti_status list_files(const char *run_dir, int **numbers_p, int *n_p)
     return TUTTI_OK;
 }
 
+/* Ranks that should have written a file, as the last header of the lowest rank says. */
+static void say_missing(const tutti__diff_record *record, const char *run_dir)
+{
+    const json_int_t ranks = json_integer_value(json_object_get(record->header, "world_size"));
+
+    if (record->files > 0 && record->n == 0)
+        tutti__diff_note("%s/digests has no recorded step", run_dir);
+    else if (record->files > 0 && record->files < ranks)
+        tutti__diff_note("%s/digests has files of %d of %lld ranks: the others were not compared",
+                         run_dir, record->files, (long long)ranks);
+}
+
 tutti_status tutti__diff_record_read(tutti__diff_record *record, const char *run_dir)
 {
     char path[PATH_MAX];
@@ -288,6 +304,8 @@ tutti_status tutti__diff_record_read(tutti__diff_record *record, const char *run
     if (record->n > 0)
         qsort(record->lines, record->n, sizeof *record->lines, by_place);
     record->files = n;
+    if (status == TUTTI_OK)
+        say_missing(record, run_dir);
     return status;
 }
 

@@ -56,6 +56,15 @@ static int64_t interval(const tutti__train_run *run)
 
 /* ---- What was found ---- */
 
+/* Whether a line is of the same event, as another rank has seen it: two ranks that differ are both named. */
+static bool is_same_event(const tutti__train_run *run, const char *line)
+{
+    const char *step = strstr(line, "\"step\":"), *rank = strstr(line, "\"rank\":");
+
+    return step && rank && strtoull(step + 7, NULL, 10) == run->position.at.step &&
+           atoi(rank + 7) != run->session.rank;
+}
+
 /* A line of guard.jsonl in the run folder; *before_p: how many there were of this host. Without one it is only not written. */
 static void record(const tutti__train_run *run, const char *what, int *before_p)
 {
@@ -72,7 +81,7 @@ static void record(const tutti__train_run *run, const char *what, int *before_p)
     if (!file)
         return;
     while (fgets(line, sizeof line, file))
-        *before_p += strstr(line, quoted) != NULL;
+        *before_p += strstr(line, quoted) != NULL && !is_same_event(run, line);
     entry = json_pack("{s:f s:I s:i s:s s:i s:s}", "time", tutti__wall_seconds(), "step",
                       (json_int_t)run->position.at.step, "rank", run->session.rank, "host", host,
                       "core", sched_getcpu(), "found", what);
@@ -150,6 +159,18 @@ tutti_status tutti__guard_check(tutti__train_run *run)
     return TUTTI_OK;
 }
 
+tutti_status tutti__guard_begin(tutti__train_run *run)
+{
+    tutti__guard *g = &run->guard;
+
+    if (g->begun || run->session.config->guard == 0)
+        return TUTTI_OK;
+    g->begun = true;
+    TUTTI_TRY(take(run, &g->seal));
+    g->sealed = run->position.at.step;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__guard_memory(tutti__train_run *run)
 {
     tutti__guard *g = &run->guard;
@@ -159,7 +180,7 @@ tutti_status tutti__guard_memory(tutti__train_run *run)
     char name[256];
     tutti_status status = TUTTI_OK;
 
-    if (g->sealed == 0 || g->sealed != step)
+    if (!g->seal.list || g->sealed != step)
         return TUTTI_OK;
     TUTTI_TRY(tutti__seal_compare(&g->seal, ddp, tutti__ddp_stream(ddp), &changed));
     if (changed) {
@@ -177,7 +198,6 @@ tutti_status tutti__guard_memory(tutti__train_run *run)
 void tutti__guard_forget(tutti__train_run *run)
 {
     tutti__seal_drop(&run->guard.seal);
-    run->guard.sealed = 0;
 }
 
 void tutti__guard_close(tutti__train_run *run)

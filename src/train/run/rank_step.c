@@ -52,6 +52,7 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     uint64_t begin_ns;
 
     (void)over_p;
+    TUTTI_TRY(tutti__guard_begin(run));
     tutti__run_begin_step(run);
     tutti__run_seek(run);
     TUTTI_TRY(tutti__run_trace_before(run));

@@ -40,8 +40,9 @@ typedef struct tutti__stop_wish {
 
 /* What guard.c knows. */
 typedef struct tutti__guard {
-    tutti__seal seal;                      /* of the memory after step `sealed` */
-    uint64_t sealed;                       /* 0: none */
+    tutti__seal seal; /* of the memory after step `sealed` */
+    uint64_t sealed;
+    bool begun;                            /* the memory that this process began with was sealed */
     double check_seconds, compare_seconds; /* of the last comparison of replicas, and of memory */
     double memory_seconds;
     double step_seconds; /* of `steps` steps of this process, without the first */
@@ -168,6 +169,8 @@ void tutti__guard_count_step(tutti__train_run *run);
 /* Collective, between steps: compares replicas, seals memory, and decides when this is due again. DEVICE if the memory of ranks differs,
  * on all of them. */
 tutti_status tutti__guard_check(tutti__train_run *run);
+/* Before the first step of this process: seals what was made or loaded. */
+tutti_status tutti__guard_begin(tutti__train_run *run);
 /* Before an update, or before this rank's part of it reaches others: DEVICE if what was sealed after the last one has changed. */
 tutti_status tutti__guard_memory(tutti__train_run *run);
 /* Compares replicas at the end of the run, also with guard=0. Collective. */
