@@ -67,7 +67,7 @@ static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c,
     if (status == dnnl_success)
         status = whole ? tutti__onednn_md_images(&m.dst, whole, 1, c->x.d[0])
                        : tutti__md_new(&m.dst, 4, c->y.d, tutti__onednn_type(c->dtype),
-                                         dnnl_format_tag_any);
+                                       dnnl_format_tag_any);
     if (status == dnnl_success)
         status =
             tutti__pd_pooling(pd_p, od->engine, c->direction, &window, &m, hint, od->attributes);
@@ -112,9 +112,9 @@ static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
     const int n_args = c->algorithm == dnnl_pooling_max ? 3 : 2;
     const tutti__pool *a = c->a;
     const tutti__onednn_key key = {{TUTTI__ONEDNN_POOLING, c->direction, c->algorithm, c->dtype,
-                                    a->kernel[0], a->kernel[1], a->stride[0], a->stride[1], a->padding[0],
-                                    a->padding[1], c->x.d[0], c->x.d[1], c->x.d[2], c->x.d[3],
-                                    c->y.d[2], c->y.d[3], (int64_t)(intptr_t)c->layout}};
+                                    a->kernel[0], a->kernel[1], a->stride[0], a->stride[1],
+                                    a->padding[0], a->padding[1], c->x.d[0], c->x.d[1], c->x.d[2],
+                                    c->x.d[3], c->y.d[2], c->y.d[3], (int64_t)(intptr_t)c->layout}};
     tutti__onednn_primitive *forward = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status;
@@ -188,8 +188,7 @@ tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
                                              const tutti__pool *a, void *saved)
 {
     const max_pool_saved *s = saved;
-    pooling c = {a,    dnnl_pooling_max,     x->shape, dy->shape,
-                 NULL, TUTTI__BACKWARD_DATA, dx->dtype};
+    pooling c = {a, dnnl_pooling_max, x->shape, dy->shape, NULL, TUTTI__BACKWARD_DATA, dx->dtype};
 
     if (!can_pool(&c)) {
         TUTTI_TRY(row_major(dy, &dy));
@@ -233,8 +232,7 @@ static dnnl_alg_kind_t average_of(const tutti__pool *a)
 
 tutti_status tutti__onednn_avg_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a)
 {
-    const pooling c = {a,         average_of(a),  x->shape, y->shape,
-                       x->layout, TUTTI__FORWARD, TUTTI_F32};
+    const pooling c = {a, average_of(a), x->shape, y->shape, x->layout, TUTTI__FORWARD, TUTTI_F32};
     tutti__onednn_primitive *p;
 
     if (!can_pool(&c)) {
