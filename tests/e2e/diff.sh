@@ -28,6 +28,7 @@ refused 2 "nothing in common that can be compared" "$TUTTI" diff a momentum
 # Interrupted and resumed: the means of lines are of other steps
 train resumed "${keys[@]}" --stop-after 7
 [ "$(ls resumed/checkpoints | grep -c 00000007)" = 1 ] || fail "--stop-after left no checkpoint"
+[ "$(field resumed/summary.json reason)" = "stop_after: ended after step 7 of 12; --stop-after 0 --resume auto goes on" ] || fail "--stop-after is not said to have ended the run"
 train resumed "${keys[@]}" --resume auto
 equal resumed b --rerun
 mute diff 'running' # what is equal need not run again

@@ -48,8 +48,15 @@ tutti_status tutti__run_agree(tutti__train_run *run)
 void tutti__run_why(const tutti__train_run *run, char text[TUTTI__PLAN_WHY])
 {
     const tutti__position *p = &run->position;
+    const tutti__train_plan *plan = &run->plan;
 
     text[0] = '\0';
-    if (!run->session.stop.stopping)
-        tutti__plan_why(run->session.config, &p->best, p->stopped, p->stop_why, text);
+    if (run->session.stop.stopping)
+        return;
+    tutti__plan_why(run->session.config, &p->best, p->stopped, p->stop_why, text);
+    if (!text[0] && plan->config->stop_after > 0 && p->at.step >= plan->total_steps &&
+        plan->total_steps < plan->schedule_end)
+        snprintf(text, TUTTI__PLAN_WHY,
+                 "stop_after: ended after step %llu of %llu; --stop-after 0 --resume auto goes on",
+                 (unsigned long long)p->at.step, (unsigned long long)plan->schedule_end);
 }
