@@ -347,7 +347,7 @@ static tutti_status need(tutti_tensor *t, bool first, tutti_dtype as)
 
 /* ---- Reading and writing by a program ------------------------------------------------------------------------------ */
 
-/* With logical shards any rank can, alone. */
+/* With logical shards any rank can, alone; else only one that has all shares. */
 static tutti_status read_in_place(tutti_zero *zero, const tutti_tensor *t, void *dst)
 {
     const size_t i = zero->bucket_with[t->parameter->index];
@@ -365,7 +365,7 @@ static tutti_status read(const tutti_tensor *t, void *dst)
 {
     tutti_zero *zero = zero_of(t);
 
-    if (!zero->whole && tutti__zero_reads(zero))
+    if (!zero->whole && (tutti__zero_reads(zero) || tutti_group_size(zero->group) == 1))
         return read_in_place(zero, t, dst);
     if (!zero->whole)
         return tutti__fail(TUTTI_ERR_STATE,

@@ -89,12 +89,12 @@ static tutti_status save(tutti__train_run *run)
     return TUTTI_OK;
 }
 
-/* Those of a model of which no rank has all, or that is whole only while it is gathered: by all of them. */
+/* Those of a model of which no rank has all: by all of them. */
 static tutti_status find_digests(tutti__train_run *run)
 {
     tutti__session *s = &run->session;
 
-    if (!tutti__session_divides_model(s) && (s->config->zero < 3 || s->shards > 0))
+    if (!tutti__session_divides_model(s))
         return TUTTI_OK;
     TUTTI_TRY(tutti__digest_together(s->module, NULL, s->group, run->digests[0]));
     return s->ema ? tutti__digest_together(s->module, s->ema, s->group, run->digests[1]) : TUTTI_OK;

@@ -153,10 +153,7 @@ static bool write_average(tutti__train_run *run, shortfall *notes, char ema_dige
         return false;
     }
     kept = write_weights(run, "ema.safetensors", notes);
-    if (run->digests[1][0])
-        strcpy(ema_digest, run->digests[1]);
-    else
-        tutti_module_digest(run->session.module, ema_digest);
+    tutti_module_digest(run->session.module, ema_digest);
     if (tutti_ema_swap(ema) == TUTTI_OK)
         return kept;
     note(notes, "%s", tutti_last_error());
