@@ -70,10 +70,9 @@ static void each_share(listing *l, const tutti__sharding *sharding, const void *
             const tutti_tensor *t = l->ddp->parameters[i];
             const size_t begin = root->offsets[t->parameter->index],
                          end = begin + (size_t)tutti_shape_count(t->shape);
-            const size_t low = begin > range->begin ? begin : range->begin,
-                         high = end < range->end ? end : range->end;
+            size_t low, high;
 
-            if (low < high)
+            if (tutti__range_meets(range, begin, end, &low, &high))
                 f(l, arg, range, at, t, low, high);
         }
         at += tutti__range_state(range);
@@ -169,28 +168,15 @@ void tutti__kept_describe(const tutti__kept *kept, char *text, size_t bytes)
 static tutti_status hash_all(tutti_stream *stream, const tutti__kept *list, size_t n,
                              tutti__kept_kind without, uint64_t *hashes)
 {
-    const bool on_host = tutti__on_host(stream);
-    size_t largest = 0;
-    void *copy = NULL;
-    tutti_status status = TUTTI_OK;
-
-    for (size_t i = 0; i < n && !on_host; i++)
-        largest = list[i].bytes > largest ? list[i].bytes : largest;
-    if (largest > 0 && !(copy = tutti__alloc_unset(largest)))
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         const tutti__kept *kept = &list[i];
-        const bool direct = on_host || kept->on_host;
 
         hashes[i] = 0;
-        if (kept->kind == without)
-            continue;
-        if (!direct)
-            status = tutti__read(stream, copy, kept->p, kept->bytes);
-        hashes[i] = status == TUTTI_OK ? tutti__hash64(direct ? kept->p : copy, kept->bytes) : 0;
+        if (kept->kind != without)
+            TUTTI_TRY(tutti__hash_memory(kept->on_host ? &tutti__cpu_stream : stream, kept->p,
+                                         kept->bytes, &hashes[i]));
     }
-    free(copy);
-    return status;
+    return TUTTI_OK;
 }
 
 void tutti__seal_drop(tutti__seal *seal)

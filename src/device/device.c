@@ -160,3 +160,51 @@ tutti_status tutti__read(tutti_stream *stream, void *host_dst, const void *src, 
     TUTTI_TRY(tutti__copy_out(stream, host_dst, src, bytes));
     return stream->ops->stream_wait(stream);
 }
+
+tutti_status tutti__read_parts(tutti_stream *stream, const void *src, size_t bytes,
+                               void (*take)(void *arg, const void *part, size_t bytes), void *arg)
+{
+    const size_t most = bytes < TUTTI__READ_PART ? bytes : TUTTI__READ_PART;
+    tutti_status status = TUTTI_OK;
+    void *part;
+
+    if (tutti__on_host(stream)) {
+        take(arg, src, bytes);
+        return TUTTI_OK;
+    }
+    part = tutti__alloc_unset(most + 1);
+    if (!part)
+        return TUTTI_ERR_MEMORY;
+    for (size_t at = 0, n; at < bytes && status == TUTTI_OK; at += n) {
+        n = bytes - at < most ? bytes - at : most;
+        status = tutti__read(stream, part, (const char *)src + at, n);
+        if (status == TUTTI_OK)
+            take(arg, part, n);
+    }
+    free(part);
+    return status;
+}
+
+static void add_to_hash(void *hash, const void *part, size_t bytes)
+{
+    tutti__hash64_add(hash, part, bytes);
+}
+
+tutti_status tutti__hash_memory(tutti_stream *stream, const void *src, size_t bytes,
+                                uint64_t *hash_p)
+{
+    tutti__hash64_state *hash;
+    tutti_status status;
+
+    *hash_p = 0;
+    if (tutti__on_host(stream)) {
+        *hash_p = tutti__hash64(src, bytes);
+        return TUTTI_OK;
+    }
+    hash = tutti__hash64_new();
+    if (!hash)
+        return TUTTI_ERR_MEMORY;
+    status = tutti__read_parts(stream, src, bytes, add_to_hash, hash);
+    *hash_p = tutti__hash64_end(hash);
+    return status;
+}

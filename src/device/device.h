@@ -135,6 +135,14 @@ static inline void tutti__range_end(const tutti_stream *stream)
 
 /* Waits: host_dst is valid on return. */
 tutti_status tutti__read(tutti_stream *stream, void *host_dst, const void *src, size_t bytes);
+/* Calls `take` for one part of the memory after the other, in host memory: all of it, if that is where it is, else copies of
+ * TUTTI__READ_PART bytes (the last: of the rest). MEMORY, or what the device reports. */
+enum { TUTTI__READ_PART = 1 << 20 };
+tutti_status tutti__read_parts(tutti_stream *stream, const void *src, size_t bytes,
+                               void (*take)(void *arg, const void *part, size_t bytes), void *arg);
+/* XXH3-64 of the memory; errors as above. */
+tutti_status tutti__hash_memory(tutti_stream *stream, const void *src, size_t bytes,
+                                uint64_t *hash_p);
 
 /* n elements of dtype BF16 or F16 to F32 and back, rounded to nearest even; host memory. */
 void tutti__half_to_f32(float *to, const uint16_t *from, size_t n, tutti_dtype dtype);

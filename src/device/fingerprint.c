@@ -2,12 +2,13 @@
 #include "device/fingerprint.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* LANES parts of each sum; elements with one table of signs; elements that are hashed and summed while they are in the cache. */
 enum { LANES = 16, TABLE = 1024, BLOCK = 1 << 13 };
 
 typedef struct sums {
+    tutti_dtype dtype;
+    tutti__hash64_state *hash;
     double squares[LANES], dot[LANES];
     double signs[TABLE];
     size_t at; /* place of the next element */
@@ -92,17 +93,17 @@ static void add_f32(sums *t, const float *x, size_t n)
     }
 }
 
-static void add(sums *t, const void *p, size_t n, tutti_dtype dtype)
+static void add_block(sums *t, const void *p, size_t n)
 {
     float f32[BLOCK];
 
-    switch (dtype) {
+    switch (t->dtype) {
     case TUTTI_F32:
         add_f32(t, p, n);
         break;
     case TUTTI_BF16:
     case TUTTI_F16:
-        tutti__half_to_f32(f32, p, n, dtype);
+        tutti__half_to_f32(f32, p, n, t->dtype);
         add_f32(t, f32, n);
         break;
     case TUTTI_I64:
@@ -110,37 +111,42 @@ static void add(sums *t, const void *p, size_t n, tutti_dtype dtype)
             add_one(t, (double)((const int64_t *)p)[i]);
         break;
     default:
-        for (size_t i = 0; i < n * tutti_dtype_size(dtype); i++)
+        for (size_t i = 0; i < n * tutti_dtype_size(t->dtype); i++)
             add_one(t, ((const unsigned char *)p)[i]);
+    }
+}
+
+/* Blocks of it, which are hashed and summed while they are in the cache. */
+static void add(void *arg, const void *part, size_t bytes)
+{
+    sums *t = arg;
+    const size_t block = BLOCK * tutti_dtype_size(t->dtype);
+
+    for (size_t at = 0; at < bytes; at += block) {
+        const size_t here = bytes - at < block ? bytes - at : block;
+        const char *from = (const char *)part + at;
+
+        tutti__hash64_add(t->hash, from, here);
+        add_block(t, from, here / tutti_dtype_size(t->dtype));
     }
 }
 
 tutti_status tutti__fingerprint_of(tutti__fingerprint *f, tutti_stream *stream, const void *p,
                                    size_t n, tutti_dtype dtype, size_t first)
 {
-    const size_t each = tutti_dtype_size(dtype);
-    const bool on_host = tutti__on_host(stream);
-    tutti__hash64_state *hash = tutti__hash64_new();
-    void *room = on_host ? NULL : tutti__alloc_unset(n * each + 1);
-    sums t = {.at = first};
+    sums t = {.dtype = dtype, .hash = tutti__hash64_new(), .at = first};
     double squares = 0, dot = 0;
-    tutti_status status = hash && (on_host || room) ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti_status status;
 
+    *f = (tutti__fingerprint){0};
+    if (!t.hash)
+        return TUTTI_ERR_MEMORY;
     set_signs(&t);
-    if (status == TUTTI_OK && !on_host)
-        status = tutti__read(stream, room, p, n * each);
-    for (size_t i = 0; i < n && status == TUTTI_OK; i += BLOCK) {
-        const size_t here = n - i < BLOCK ? n - i : BLOCK;
-        const char *from = (const char *)(room ? room : p) + i * each;
-
-        tutti__hash64_add(hash, from, here * each);
-        add(&t, from, here, dtype);
-    }
+    status = tutti__read_parts(stream, p, n * tutti_dtype_size(dtype), add, &t);
     for (int l = 0; l < LANES; l++) {
         squares += t.squares[l];
         dot += t.dot[l];
     }
-    *f = (tutti__fingerprint){hash ? tutti__hash64_end(hash) : 0, sqrt(squares), dot};
-    free(room);
+    *f = (tutti__fingerprint){tutti__hash64_end(t.hash), sqrt(squares), dot};
     return status;
 }

@@ -33,19 +33,12 @@ static tutti_status exchange(const tutti_elastic *e, const uint64_t *mine, size_
 /* Of each range of a part, after the digest of those before. */
 static tutti_status hash_range(void *arg, tutti_buf buf)
 {
-    const size_t bytes = buf.count * tutti_dtype_size(buf.dtype);
-    tutti_status status = TUTTI_OK;
-    uint64_t *digest = arg;
-    void *copy = NULL;
+    uint64_t *digest = arg, hash;
 
-    if (!tutti__on_host(buf.stream)) {
-        copy = tutti__alloc_unset(bytes + 1);
-        status = copy ? tutti__read(buf.stream, copy, buf.p, bytes) : TUTTI_ERR_MEMORY;
-    }
-    if (status == TUTTI_OK)
-        *digest = *digest * 31 + tutti__hash64(copy ? copy : buf.p, bytes);
-    free(copy);
-    return status;
+    TUTTI_TRY(
+        tutti__hash_memory(buf.stream, buf.p, buf.count * tutti_dtype_size(buf.dtype), &hash));
+    *digest = *digest * 31 + hash;
+    return TUTTI_OK;
 }
 
 static tutti_status compare_parts(const tutti_elastic *e, const uint64_t *all, size_t n)

@@ -87,6 +87,15 @@ static inline size_t tutti__range_state(const tutti__range *range)
     return range->bare ? 0 : range->end - range->begin;
 }
 
+/* Which elements of [begin,end) of flat memory are in the range: [*low_p,*high_p); false: none. */
+static inline bool tutti__range_meets(const tutti__range *range, size_t begin, size_t end,
+                                      size_t *low_p, size_t *high_p)
+{
+    *low_p = begin > range->begin ? begin : range->begin;
+    *high_p = end < range->end ? end : range->end;
+    return *low_p < *high_p;
+}
+
 typedef struct tutti__sharding {
     void *self;
     tutti_peers peers;

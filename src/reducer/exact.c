@@ -238,20 +238,12 @@ static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t la
 /* `total`: of the integers that it became, so that these are compared, too; on a device they are not. */
 static tutti_status add_digest(const tutti_reducer *r, size_t i, uint64_t total)
 {
-    const bool on_host = tutti__on_host(r->stream);
     const tutti__gradient *g = &r->gradients[i];
-    const size_t bytes = g->count * sizeof(float);
-    void *copy = on_host ? NULL : tutti__alloc_unset(bytes + 1);
-    tutti_status status = on_host || copy ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    uint64_t hash;
 
-    if (copy)
-        status = tutti__read(r->stream, copy, r->block + g->offset, bytes);
-    if (status == TUTTI_OK)
-        *r->exact->digest += (tutti__hash64(on_host ? r->block + g->offset : copy, bytes) ^
-                              tutti__hash64(&total, sizeof total)) *
-                             (2 * (uint64_t)i + 1);
-    free(copy);
-    return status;
+    TUTTI_TRY(tutti__hash_memory(r->stream, r->block + g->offset, g->count * sizeof(float), &hash));
+    *r->exact->digest += (hash ^ tutti__hash64(&total, sizeof total)) * (2 * (uint64_t)i + 1);
+    return TUTTI_OK;
 }
 
 /* Adds gradient i of the current shard. */

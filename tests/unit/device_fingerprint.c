@@ -53,12 +53,15 @@ static tutti__fingerprint of(const void *host, size_t n, tutti_dtype dtype, size
     const size_t bytes = n * tutti_dtype_size(dtype);
     void *p = ops->alloc(device, bytes + 1, false);
     tutti__fingerprint f;
+    uint64_t hash;
 
     assert_non_null(p);
     ok(tutti__copy_in(stream, p, host, bytes));
     ok(tutti__fingerprint_of(&f, stream, p, n, dtype, first));
+    ok(tutti__hash_memory(stream, p, bytes, &hash));
     ops->free(device, p);
     assert_int_equal(f.digest, tutti__hash64(host, bytes));
+    assert_int_equal(hash, f.digest);
     return f;
 }
 
@@ -125,6 +128,19 @@ static void parts_add_up(void **state)
     }
 }
 
+/* A device's memory is read in several. */
+static void more_than_a_part(void **state)
+{
+    enum { N = 2 * TUTTI__READ_PART / sizeof(float) + 1000 };
+    static float x[N];
+    static double wide[N];
+
+    (void)state;
+    for (size_t i = 0; i < N; i++)
+        wide[i] = (double)(x[i] = draw());
+    assert_near(of(x, N, TUTTI_F32, 3), expected(wide, N, 3));
+}
+
 static void nan_comes_through(void **state)
 {
     const float x[3] = {1, NAN, 2};
@@ -138,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_elements_from_any_place),
         cmocka_unit_test(each_dtype),
+        cmocka_unit_test(more_than_a_part),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(nan_comes_through),
     };
