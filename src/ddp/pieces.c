@@ -76,12 +76,12 @@ static tutti_status add_ranges(tutti__pieces *pieces, const tutti__tensor_piece 
 
     for (size_t r = 0; r < sharding->n; at += n, r++) {
         const tutti__range *range = &sharding->ranges[r];
-        const size_t low = offset > range->begin ? offset : range->begin;
-        const size_t high = offset + piece->end < range->end ? offset + piece->end : range->end;
         tutti__tensor_piece part = *piece;
+        size_t low, high;
 
         n = as == STATE ? tutti__range_state(range) : range->end - range->begin;
-        if (low >= high || range->copy || n == 0)
+        if (!tutti__range_meets(range, offset, offset + piece->end, &low, &high) || range->copy ||
+            n == 0)
             continue;
         part.begin = low - offset;
         part.end = high - offset;

@@ -171,18 +171,15 @@ tutti_status tutti__ema_prepare(tutti_ema *ema)
 float *tutti__ema_at(const tutti_ema *ema, size_t i)
 {
     const struct tutti_root *root = ema->module->root;
+    const float *p = root->flat_parameters + root->offsets[i];
     size_t before = 0;
+    span s;
 
     if (!ema->sharding)
         return ema->average + ema->offsets[i];
-    for (size_t r = 0; r < ema->sharding->n;
-         r++) { /* shares of a rank alone: whole ones, one after the other */
-        const tutti__range *range = &ema->sharding->ranges[r];
-
-        if (root->offsets[i] >= range->begin && root->offsets[i] < range->end)
-            return ema->average + before + (root->offsets[i] - range->begin);
-        before += range->end - range->begin;
-    }
+    for (size_t k = 0; span_at(ema, k, before, &s); before += s.n, k++)
+        if (p >= s.parameters && p < s.parameters + s.n)
+            return s.average + (p - s.parameters);
     return ema->average; /* of a parameter without elements */
 }
 

@@ -485,20 +485,18 @@ static tutti_status update(tutti_optim *optim, const tutti__stretch *stretch,
                            const tutti__range *range, size_t at)
 {
     const struct tutti_root *root = optim->module->root;
-    const size_t begin = stretch->begin > range->begin ? stretch->begin : range->begin;
-    const size_t end = stretch->end < range->end ? stretch->end : range->end;
     const uint64_t begin_ns = tutti__profile_begin(optim->cx);
-    tutti__flat_run run = {.p = range->host ? range->host + (begin - range->begin)
-                                            : root->flat_parameters + begin,
-                           .here = range->host != NULL,
-                           .g = root->flat_gradients + begin,
-                           .n = end - begin,
+    tutti__flat_run run = {.here = range->host != NULL,
                            .step = stretch->step,
                            .lr = optim->groups[stretch->group].lr,
                            .options = &optim->groups[stretch->group].options};
+    size_t begin, end;
 
-    if (begin >= end)
+    if (!tutti__range_meets(range, stretch->begin, stretch->end, &begin, &end))
         return TUTTI_OK;
+    run.p = range->host ? range->host + (begin - range->begin) : root->flat_parameters + begin;
+    run.g = root->flat_gradients + begin;
+    run.n = end - begin;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
     if (optim->rule->update_whole) {

@@ -97,10 +97,9 @@ static tutti_status write_share(tutti_optim *optim, size_t k, const tutti_tensor
     for (size_t r = 0, at = 0; r < sharding->n;
          at += tutti__range_state(&sharding->ranges[r]), r++) {
         const tutti__range *range = &sharding->ranges[r];
-        const size_t low = begin > range->begin ? begin : range->begin;
-        const size_t high = end < range->end ? end : range->end;
+        size_t low, high;
 
-        if (low < high && !range->bare)
+        if (tutti__range_meets(range, begin, end, &low, &high) && !range->bare)
             TUTTI_TRY(tutti__copy_in(tutti__optim_stream(optim),
                                      optim->state[k] + at + (low - range->begin),
                                      src + (low - begin), (high - low) * sizeof *src));

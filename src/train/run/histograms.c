@@ -40,10 +40,9 @@ static tutti_status count_own(counting *c, const tutti__sharding *sharding, cons
         return c->first ? count(c, flat, begin, end) : TUTTI_OK;
     for (size_t r = 0; r < sharding->n; r++) {
         const tutti__range *range = &sharding->ranges[r];
-        const size_t low = begin > range->begin ? begin : range->begin;
-        const size_t high = end < range->end ? end : range->end;
+        size_t low, high;
 
-        if (range->copy || low >= high ||
+        if (!tutti__range_meets(range, begin, end, &low, &high) || range->copy ||
             (range->whole ? !c->first : c->of_data >= sharding->peers.size))
             continue;
         if (range->host && flat == c->s->module->root->flat_parameters)

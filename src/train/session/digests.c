@@ -276,16 +276,13 @@ typedef struct flat {
 static void add_range(tutti__digests *d, const char *kind, const char *name, const piece *whole,
                       const flat *m, const tutti__range *range, size_t begin)
 {
-    const size_t end = whole->first + whole->n_all;
-    const size_t low = whole->first > range->begin ? whole->first : range->begin;
-    const size_t high = end < range->end ? end : range->end;
-    piece of = {.stream = m->stream,
-                .first = low - whole->first,
-                .n_all = whole->n_all,
-                .dtype = TUTTI_F32};
+    piece of = {.stream = m->stream, .n_all = whole->n_all, .dtype = TUTTI_F32};
+    size_t low, high;
 
-    if (low >= high || range->copy || (m->packed && range->bare))
+    if (!tutti__range_meets(range, whole->first, whole->first + whole->n_all, &low, &high) ||
+        range->copy || (m->packed && range->bare))
         return;
+    of.first = low - whole->first;
     of.n = high - low;
     of.p = m->packed ? m->p + begin + (low - range->begin) : m->p + low;
     if (m->in_host && range->host) {
