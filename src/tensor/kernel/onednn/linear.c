@@ -143,14 +143,15 @@ tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tenso
 
 /* ---- 16 bit ----------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
-                                               tutti_tensor *b)
+/* y = x w, or x w^T (transposed), and b. */
+static tutti_status multiply_rows(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                  bool transposed, tutti_tensor *b)
 {
-    const tutti__onednn_half h = {.op = {'N', 'T'},
-                                  .rows = x->shape.d[0],
-                                  .columns = w->shape.d[0],
+    const tutti__onednn_half h = {.op = {'N', transposed ? 'T' : 'N'},
+                                  .rows = y->shape.d[0],
+                                  .columns = y->shape.d[1],
                                   .inner = x->shape.d[1],
-                                  .dtype = y->dtype,
+                                  .dtype = x->dtype,
                                   .result = y->dtype,
                                   .bias = b != NULL};
     void *data[4] = {NULL};
@@ -161,60 +162,38 @@ tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x,
     data[2] = y->data;
     if (b)
         TUTTI_TRY(tutti__onednn_in(b, NULL, &data[3]));
-    TUTTI_TRY(tutti__onednn_multiply_half(y->cx, y->dtype,
-                                          &(tutti__half_product){.rows = h.rows,
-                                                                 .columns = h.columns,
-                                                                 .inner = h.inner,
-                                                                 .a = data[0],
-                                                                 .a_row = h.inner,
-                                                                 .a_k = 1,
-                                                                 .b = w->data,
-                                                                 .b_f32 = true,
-                                                                 .b_k = 1,
-                                                                 .b_column = h.inner,
-                                                                 .c = y->data,
-                                                                 .c_step = h.columns,
-                                                                 .bias = data[3]},
-                                          &done));
+    TUTTI_TRY(
+        tutti__onednn_multiply_half(y->cx, h.dtype,
+                                    &(tutti__half_product){.rows = h.rows,
+                                                           .columns = h.columns,
+                                                           .inner = h.inner,
+                                                           .a = data[0],
+                                                           .a_row = h.inner,
+                                                           .a_k = 1,
+                                                           .b = w->data,
+                                                           .b_f32 = true,
+                                                           .b_k = transposed ? 1 : h.columns,
+                                                           .b_column = transposed ? h.inner : 1,
+                                                           .c = y->data,
+                                                           .c_step = h.columns,
+                                                           .bias = data[3]},
+                                    &done));
     if (done)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, y->dtype, &data[1]));
+    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, h.dtype, &data[1]));
     return tutti__onednn_half_run(y->cx, &h, data);
+}
+
+tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                               tutti_tensor *b)
+{
+    return multiply_rows(y, x, w, true, b);
 }
 
 tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy,
                                                      tutti_tensor *w)
 {
-    const tutti__onednn_half h = {.op = {'N', 'N'},
-                                  .rows = dy->shape.d[0],
-                                  .columns = w->shape.d[1],
-                                  .inner = w->shape.d[0],
-                                  .dtype = dy->dtype,
-                                  .result = dx->dtype};
-    void *data[4] = {NULL};
-    bool done;
-
-    TUTTI_TRY(tutti__onednn_in(dy, NULL, &data[0]));
-    TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
-    data[2] = dx->data;
-    TUTTI_TRY(tutti__onednn_multiply_half(dx->cx, dy->dtype,
-                                          &(tutti__half_product){.rows = h.rows,
-                                                                 .columns = h.columns,
-                                                                 .inner = h.inner,
-                                                                 .a = data[0],
-                                                                 .a_row = h.inner,
-                                                                 .a_k = 1,
-                                                                 .b = w->data,
-                                                                 .b_f32 = true,
-                                                                 .b_k = h.columns,
-                                                                 .b_column = 1,
-                                                                 .c = dx->data,
-                                                                 .c_step = h.columns},
-                                          &done));
-    if (done)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__onednn_in_as(w, w->shape, NULL, dy->dtype, &data[1]));
-    return tutti__onednn_half_run(dx->cx, &h, data);
+    return multiply_rows(dx, dy, w, false, NULL);
 }
 
 tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,

@@ -268,10 +268,10 @@ typedef struct tutti__onednn_half {
     tutti_dtype dtype, result;
     bool bias, add;
 } tutti__onednn_half;
-/* data: a, b, c, bias [columns] of F32 */
 /* By our own products, where the CPU has BF16 instructions that oneDNN may use as well; *done_p: whether. */
 tutti_status tutti__onednn_multiply_half(tutti_ctx *cx, tutti_dtype dtype,
                                          const tutti__half_product *p, bool *done_p);
+/* data: a, b, c, bias [columns] of F32 */
 tutti_status tutti__onednn_half_run(tutti_ctx *cx, const tutti__onednn_half *h,
                                     void *const data[4]);
 /* Whether oneDNN has products in this 16-bit dtype here, forward and backward. */
