@@ -4,40 +4,10 @@
  * What models compute forward, with each instruction set of this CPU, in F32 and in 16 bit (autograd_batches_all: all of them): a large
  * batch, and batches of some of its samples. Kernels choose blocks, algorithms and code by shapes, and some of those choices change the order of a sum.
  * timeout: 60 */
-#include "op/parameter.h"
+#include "op/shaped.h"
 #include "op/settings.h"
 
 #include <tutti/autograd.h>
-
-/* An operation and its inputs; x[0] is the large batch. */
-typedef struct row {
-    const char *name;
-    tutti_tensor *(*forward)(const struct row *r, tutti_tensor *x, tutti_tensor **parameters);
-    int64_t x[4], w[4]; /* zeros at the end: fewer dimensions; w[0] 0: no parameters */
-    int stride, padding;
-} row;
-
-static tutti_tensor *convolution(const row *r, tutti_tensor *x, tutti_tensor **p)
-{
-    const tutti_conv2d_opts opts = {
-        .stride = r->stride, .padding = r->padding, .groups = (int)(r->x[1] / r->w[1])};
-
-    return tutti_functional_conv2d(x, p[0], p[1], opts);
-}
-
-static tutti_tensor *transposed(const row *r, tutti_tensor *x, tutti_tensor **p)
-{
-    const tutti_conv_transpose_opts opts = {
-        .stride = r->stride, .padding = r->padding, .groups = (int)(r->x[1] / r->w[1])};
-
-    return tutti_functional_conv_transpose2d(x, p[0], NULL, opts);
-}
-
-static tutti_tensor *linear(const row *r, tutti_tensor *x, tutti_tensor **p)
-{
-    (void)r;
-    return tutti_functional_linear(x, p[0], p[1]);
-}
 
 /* The weight is [in,out], as GPT-2's. */
 static tutti_tensor *product(const row *r, tutti_tensor *x, tutti_tensor **p)
@@ -73,13 +43,6 @@ static tutti_tensor *small(const row *r, tutti_tensor *x, tutti_tensor **p)
     return tutti_flatten(tutti_global_avg_pool2d(x));
 }
 
-static tutti_tensor *rows_of(const row *r, tutti_tensor *x, tutti_tensor **p)
-{
-    (void)r;
-    (void)p;
-    return tutti_add(tutti_softmax(x), tutti_log_softmax(x));
-}
-
 /* r->stride heads, which share r->padding of keys and values */
 static tutti_tensor *attention(const row *r, tutti_tensor *x, tutti_tensor **p)
 {
@@ -89,6 +52,7 @@ static tutti_tensor *attention(const row *r, tutti_tensor *x, tutti_tensor **p)
     return tutti_multi_head_attention(x, NULL, NULL, r->stride, &opts);
 }
 
+/* x[0] is the large batch. */
 static const row rows[] = {
     {"first layer", convolution, {40, 3, 32, 32}, {64, 3, 3, 3}, 1, 1},
     {"first layer, large", convolution, {40, 3, 40, 40}, {64, 3, 7, 7}, 2, 3},
@@ -131,30 +95,10 @@ static const row rows[] = {
     {"norms", norms, {40, 19, 7, 5}, {19}, 0, 0},
     {"pools", pools, {40, 20, 13, 13}, {0}, 2, 1},
     {"small ones", small, {40, 24, 9, 9}, {0}, 0, 0},
-    {"rows", rows_of, {400, 101}, {0}, 0, 0},
+    {"rows", softmaxes, {400, 101}, {0}, 0, 0},
     {"attention", attention, {40, 70, 96}, {0}, 2, 2},
     {"attention, grouped", attention, {40, 30, 80}, {0}, 6, 2},
 };
-
-static tutti_shape shape_of(const int64_t d[4])
-{
-    tutti_shape shape = {0};
-
-    for (; shape.n < 4 && d[shape.n]; shape.n++)
-        shape.d[shape.n] = d[shape.n];
-    return shape;
-}
-
-static float *noise(int64_t n, uint64_t state)
-{
-    float *values = test_keep((size_t)n * sizeof *values);
-
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        values[i] = (float)((double)(state >> 40) / 8388608.0 - 1.0);
-    }
-    return values;
-}
 
 /* An operation's parameters, in a context. */
 typedef struct bench {

@@ -10,42 +10,12 @@
 
 #include <cmocka.h>
 
-#include "op/parameter.h"
+#include "op/shaped.h"
 
 #include <tutti/autograd.h>
 
 #define MAX_RESULTS 12
 #define STEPS       2 /* the second step adds its gradients to the first's */
-
-/* An operation and its inputs. */
-typedef struct row {
-    const char *name;
-    tutti_tensor *(*forward)(const struct row *r, tutti_tensor *x, tutti_tensor **parameters);
-    int64_t x[4], w[4]; /* zeros at the end: fewer dimensions; w[0] 0: no parameters */
-    int stride, padding;
-} row;
-
-static tutti_tensor *convolution(const row *r, tutti_tensor *x, tutti_tensor **p)
-{
-    const tutti_conv2d_opts opts = {
-        .stride = r->stride, .padding = r->padding, .groups = (int)(r->x[1] / r->w[1])};
-
-    return tutti_functional_conv2d(x, p[0], p[1], opts);
-}
-
-static tutti_tensor *transposed(const row *r, tutti_tensor *x, tutti_tensor **p)
-{
-    const tutti_conv_transpose_opts opts = {
-        .stride = r->stride, .padding = r->padding, .groups = (int)(r->x[1] / r->w[1])};
-
-    return tutti_functional_conv_transpose2d(x, p[0], p[1], opts);
-}
-
-static tutti_tensor *linear(const row *r, tutti_tensor *x, tutti_tensor **p)
-{
-    (void)r;
-    return tutti_functional_linear(x, p[0], p[1]);
-}
 
 static tutti_tensor *batch_norm(const row *r, tutti_tensor *x, tutti_tensor **p)
 {
@@ -78,13 +48,6 @@ static tutti_tensor *small(const row *r, tutti_tensor *x, tutti_tensor **p)
     (void)p;
     x = tutti_add(tutti_relu(x), tutti_scale(x, 0.7f));
     return tutti_dropout(tutti_flatten(tutti_global_avg_pool2d(x)), 0.3f);
-}
-
-static tutti_tensor *soft(const row *r, tutti_tensor *x, tutti_tensor **p)
-{
-    (void)r;
-    (void)p;
-    return tutti_add(tutti_softmax(x), tutti_log_softmax(x));
 }
 
 /* r->stride heads, which share r->padding of keys and values */
@@ -132,30 +95,10 @@ static const row rows[] = {
     {"max pool, overlapping", max_pool, {5, 16, 13, 13}, {0}, 1, 1},
     {"average pool", average_pool, {5, 20, 13, 13}, {0}, 2, 1},
     {"small ones", small, {33, 24, 17, 17}, {0}, 0, 0},
-    {"softmax", soft, {65, 101}, {0}, 0, 0},
+    {"softmax", softmaxes, {65, 101}, {0}, 0, 0},
     {"attention", attention, {3, 300, 96}, {0}, 2, 2},
     {"attention, grouped", attention, {2, 90, 80}, {0}, 6, 2},
 };
-
-static tutti_shape shape_of(const int64_t d[4])
-{
-    tutti_shape shape = {0};
-
-    for (; shape.n < 4 && d[shape.n]; shape.n++)
-        shape.d[shape.n] = d[shape.n];
-    return shape;
-}
-
-static float *noise(int64_t n, uint64_t state)
-{
-    float *values = test_keep((size_t)n * sizeof *values);
-
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        values[i] = (float)((double)(state >> 40) / 8388608.0 - 1.0);
-    }
-    return values;
-}
 
 typedef struct results {
     const char *name[MAX_RESULTS];
