@@ -56,32 +56,36 @@ static int64_t interval(const tutti__train_run *run)
 
 /* ---- What was found ---- */
 
-/* Whether a line is of the same event, as another rank has seen it: two ranks that differ are both named. */
-static bool is_same_event(const tutti__train_run *run, const char *line)
+/* Whether it is of this host, and of another event: two ranks that differ are both named for one. */
+static bool was_before(const tutti__train_run *run, const json_t *entry, const char *host)
 {
-    const char *step = strstr(line, "\"step\":"), *rank = strstr(line, "\"rank\":");
+    const char *its_host = json_string_value(json_object_get(entry, "host"));
+    const bool same_step =
+        json_integer_value(json_object_get(entry, "step")) == (json_int_t)run->position.at.step;
+    const bool same_rank = json_integer_value(json_object_get(entry, "rank")) == run->session.rank;
 
-    return step && rank && strtoull(step + 7, NULL, 10) == run->position.at.step &&
-           atoi(rank + 7) != run->session.rank;
+    return its_host && strcmp(its_host, host) == 0 && (same_rank || !same_step);
 }
 
 /* A line of guard.jsonl in the run folder; *before_p: how many there were of this host. Without one it is only not written. */
 static void record(const tutti__train_run *run, const char *what, int *before_p)
 {
-    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "", quoted[80], line[512];
+    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "";
     json_t *entry;
     char *text;
     FILE *file;
 
     *before_p = 0;
     gethostname(host, sizeof host - 1);
-    snprintf(quoted, sizeof quoted, "\"host\":\"%s\"", host);
     snprintf(path, sizeof path, "%s/guard.jsonl", run->session.config->run_dir);
     file = fopen(path, "a+e");
     if (!file)
         return;
-    while (fgets(line, sizeof line, file))
-        *before_p += strstr(line, quoted) != NULL && !is_same_event(run, line);
+    while ((entry = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL))) {
+        *before_p += was_before(run, entry, host);
+        json_decref(entry);
+    }
+    (void)fseek(file, 0, SEEK_END); /* from reading to writing */
     entry = json_pack("{s:f s:I s:i s:s s:i s:s}", "time", tutti__wall_seconds(), "step",
                       (json_int_t)run->position.at.step, "rank", run->session.rank, "host", host,
                       "core", sched_getcpu(), "found", what);
