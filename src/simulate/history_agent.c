@@ -397,6 +397,8 @@ void tutti__history_on_redirect(tutti__history *c, tutti__history_agent *a)
     drop_main(c, a);
     tutti__history_unhost(c, a);
     a->next_try = c->now + 100;
+    if (a->stopped)
+        tutti__history_stop_workers(c, a);
 }
 
 void tutti__history_agent_due(tutti__history *c, const tutti__history_agent *a)

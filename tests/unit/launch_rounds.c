@@ -161,6 +161,43 @@ static void too_few_pause_when_a_node_is_excluded(void **state)
     tutti__rounds_free(&j.r);
 }
 
+/* Seed 1795920177: an excluded node was cut off before it was told, and continued with those that were silent. */
+static void an_excluded_node_is_dead_when_it_has_ended(void **state)
+{
+    job j;
+
+    (void)state;
+    begin_complete(&j, 5);
+    silent(&j, 2);
+    silent(&j, 3);
+    j.node[5].excluded = true;
+    tick(&j);
+    assert_true(j.r.paused); /* 2 of 5 */
+    tutti__rounds_lost(&j.r, j.now, &j.node[5], true, "the connection was closed");
+    tick(&j);
+    assert_false(j.r.paused); /* 2 of 4, with the first */
+    tutti__rounds_free(&j.r);
+}
+
+/* Seed 1798021658: where too few waited, the last worker failed, and another round began beside that of the others. */
+static void too_few_do_not_begin_again(void **state)
+{
+    job j;
+
+    (void)state;
+    begin_complete(&j, 3);
+    j.r.opts.max_restarts = 3;
+    silent(&j, 2);
+    silent(&j, 3);
+    assert_true(j.r.paused);
+    tutti__rounds_failed(&j.r, j.now, &j.node[1], 0, 1, false, "a worker failed");
+    tutti__rounds_over(&j.r, j.now, &j.node[1], 0, 0);
+    tick(&j);
+    assert_int_equal(j.r.state, TUTTI__ROUNDS_ENDED);
+    assert_int_equal(j.r.code, 1);
+    tutti__rounds_free(&j.r);
+}
+
 /* Seed 1121526: a node that was lost before it had the newest list, and came back, was taken for one that had it. */
 static void a_node_that_comes_back_lacks_the_list_until_it_has_it(void **state)
 {
@@ -237,6 +274,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_begins_with_the_workers_of_a_lost_node),
         cmocka_unit_test(too_few_pause_when_a_node_is_excluded),
+        cmocka_unit_test(an_excluded_node_is_dead_when_it_has_ended),
+        cmocka_unit_test(too_few_do_not_begin_again),
         cmocka_unit_test(a_node_that_comes_back_lacks_the_list_until_it_has_it),
         cmocka_unit_test(the_coordinators_node_gets_a_list_last),
         cmocka_unit_test(the_coordinators_node_knows_its_term_at_once),

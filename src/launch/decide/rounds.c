@@ -371,8 +371,12 @@ static void conclude(tutti__rounds *r)
     }
     if (r->failing)
         tutti__round_do(r, &(tutti__round_action){.act = TUTTI__ROUND_FAILED});
-    if (r->failing && (r->permanent || r->restarts >= r->opts.max_restarts)) {
-        tutti__round_end_job(r, r->code);
+    if (r->paused && !r->failing)
+        snprintf(r->why, sizeof r->why,
+                 "its workers ended while it waited for nodes that may have continued");
+    /* Without enough nodes of the round before, another must not begin beside them. */
+    if (r->paused || (r->failing && (r->permanent || r->restarts >= r->opts.max_restarts))) {
+        tutti__round_end_job(r, r->failing ? r->code : 3);
         return;
     }
     r->restarts += r->failing;

@@ -52,7 +52,7 @@ typedef struct tutti__round_node {
     bool here;        /* the state of its workers is known */
     bool apart;       /* it disconnected because it did not hear from us, and is alive */
     int n_refused;    /* of its workers in the round */
-    bool excluded;    /* it is not told yet */
+    bool excluded;    /* told so once it is no longer in_round */
     char misfit[512]; /* why the last of them was refused, or it is excluded */
     int id;           /* of its stay in a round, unique */
     int first_rank;   /* in the round */

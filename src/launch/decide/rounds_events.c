@@ -174,6 +174,8 @@ void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n,
     r->now = now_ms;
     n->joined = n->in_round = false;
     forget(r, n);
+    if (n->excluded && ended && !n->apart)
+        tutti__rounds_is_dead(r, n->id);
     if (was_in && r->state == TUTTI__ROUNDS_RUNNING && tutti__rounds_is_elastic(r)) {
         lose_elastic(r, n, ended, why);
         return;

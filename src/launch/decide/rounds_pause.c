@@ -203,6 +203,8 @@ void tutti__round_consider_giving_up(tutti__rounds *r)
 
 /* ---- Nodes that do not reach each other --------------------------------------------------------------------- */
 
+/* Until it ends it counts as one that is missing: it may be cut off before it is told, and be one of those who continue without
+ * this coordinator. */
 void tutti__round_exclude(tutti__rounds *r)
 {
     for (tutti__round_node *n = r->nodes; n; n = n->next)
@@ -211,9 +213,8 @@ void tutti__round_exclude(tutti__rounds *r)
             tutti__round_do(r,
                             &(tutti__round_action){
                                 .act = TUTTI__ROUND_END, .node = n, .code = 3, .why = n->misfit});
-            tutti__rounds_is_dead(r, n->id);
             n->joined = n->in_round = false;
-            n->refused = r->list_changed = true;
+            n->refused = r->list_changed = r->recount = true;
             tutti__round_continue_without(r, n->id);
         }
 }
