@@ -160,6 +160,7 @@ static void on_order(tutti__history *c, tutti__history_agent *a, const tutti__hi
             w->waits = w->regroup = false;
             w->in = true;
             w->generation = o->generation;
+            w->host_process = a->main->host_process;
             w->rank = o->rank;
         } else if (w->runs && o->generation == w->generation) {
             tutti__history_broken(c, "a worker is told a generation twice",

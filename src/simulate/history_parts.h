@@ -116,6 +116,7 @@ typedef struct tutti__history_worker {
     int start;
     bool waits;          /* said READY */
     uint32_t generation; /* the last it was told; 0: none */
+    int host_process;    /* that told it: each coordinator numbers its own */
     int rank;
     int64_t step;
     bool in; /* that generation */

@@ -111,7 +111,7 @@ static tutti__history_worker *member(tutti__history *c, const tutti__history_gro
 
     return a->alive && a->process == g->member[r].process && a->number == g->round &&
                    w->start == g->member[r].start && w->runs && w->in &&
-                   w->generation == g->generation
+                   w->generation == g->generation && w->host_process == g->host_process
                ? w
                : NULL;
 }
@@ -124,7 +124,7 @@ static bool is_gone(const tutti__history *c, const tutti__history_group *g, int 
 
     return !a->alive || a->process != g->member[k].process || a->number != g->round ||
            w->start != g->member[k].start || !w->runs || w->generation > g->generation ||
-           (w->generation == g->generation && !w->in);
+           (w->generation == g->generation && (!w->in || w->host_process != g->host_process));
 }
 
 /* The rank whose absence member r notices; -1: none. */
@@ -156,6 +156,7 @@ static void check_alone(tutti__history *c, const tutti__history_group *g)
             o->committed_at + 2 * TUTTI__HISTORY_STEP_MS >= c->now &&
             o->host_process != g->host_process && c->now >= g->formed_at + SETTLED_MS &&
             c->now >= o->formed_at + SETTLED_MS &&
+            c->a[o->member[0].node].process == o->member[0].process &&
             c->a[o->member[0].node].job == c->a[g->member[0].node].job)
             tutti__history_broken(c, "two coordinators make progress", g->member[0].node);
     }
