@@ -27,6 +27,8 @@ one_worker() { # RUN
 
 # Fixed ranks: memory that changes in a step after a check is found before the update, what changes in others by the next check.
 train plain $keys -n 3
+mkdir three # with a line whose writer was killed, which hides no other
+printf '{"time":1,"st\n' >three/guard.jsonl
 flip three 3 0.08:parameters 5 --guard 3
 same three plain
 one_worker three

@@ -70,9 +70,9 @@ static bool was_before(const tutti__train_run *run, const json_t *entry, const c
 /* A line of guard.jsonl in the run folder; *before_p: how many there were of this host. Without one it is only not written. */
 static void record(const tutti__train_run *run, const char *what, int *before_p)
 {
-    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "";
+    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "", *text = NULL;
+    size_t size = 0;
     json_t *entry;
-    char *text;
     FILE *file;
 
     *before_p = 0;
@@ -81,11 +81,12 @@ static void record(const tutti__train_run *run, const char *what, int *before_p)
     file = fopen(path, "a+e");
     if (!file)
         return;
-    while ((entry = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL))) {
+    while (getline(&text, &size, file) > 0) {
+        entry = json_loads(text, 0, NULL); /* NULL: a rank was killed when it wrote it */
         *before_p += was_before(run, entry, host);
         json_decref(entry);
     }
-    (void)fseek(file, 0, SEEK_END); /* from reading to writing */
+    free(text);
     entry = json_pack("{s:f s:I s:i s:s s:i s:s}", "time", tutti__wall_seconds(), "step",
                       (json_int_t)run->position.at.step, "rank", run->session.rank, "host", host,
                       "core", sched_getcpu(), "found", what);
