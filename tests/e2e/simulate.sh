@@ -119,14 +119,21 @@ refused 'bad.json' --ranks 4 --links bad.json
 # ---- Histories of a job: from a fixed seed, so that a change is tested and not luck; simulate_all.sh tries new ones
 simulate --histories 2000 --seed 1 --json h.json
 [ "$(value histories)" = 2000 ] && [ "$(value broken)" = 0 ] && grep -q '"first_broken_seed": null' h.json || { cat sim.out; fail "a history"; }
-for shape in "2 1" "3 4" "9 1"; do
-    simulate --histories 500 --seed 1 --nodes "${shape% *}" --workers "${shape#* }"
-    [ "$(value broken)" = 0 ] || { cat sim.out; fail "a history of $shape"; }
-done
-for broke in "1795920177 9" "1798021658 2" "1801018167 5" "1804016640 8"; do # once
-    simulate --histories 1 --seed "${broke% *}" --nodes "${broke#* }" --workers 1
-    [ "$(value broken)" = 0 ] || { cat sim.out; fail "the history of seed and nodes $broke"; }
-done
+# how many, seed, nodes, workers; those of one history were broken, or taken for that, once
+while read -r n seed nodes workers; do
+    simulate --histories "$n" --seed "$seed" --nodes "$nodes" --workers "$workers"
+    [ "$(value broken)" = 0 ] || { cat sim.out; fail "$n histories of seed $seed, $nodes nodes, $workers workers"; }
+done <<'END'
+500 1 2 1
+500 1 3 4
+500 1 9 1
+1 1795920177 9 1
+1 1798021658 2 1
+1 1801018167 5 1
+1 1804016640 8 1
+1 22079306 2 1
+1 16087346 6 1
+END
 simulate --histories 1 --seed 42 --verbose
 grep -v '^result' sim.out >first.out
 simulate --histories 1 --seed 42 --verbose
