@@ -73,7 +73,7 @@ keys_short="--model mlp --shards 4 --batch-size 16 --max-steps 3 --eval-every 0 
 for ((i = 0; i < ${ENDS:-4}; i++)); do
     timeout 100 "$TUTTI" train -n 3 --run-dir "$PWD/end" $keys_short >end.out 2>&1 &
     job=$!
-    until [ -e end/summary.json ]; do kill -0 $job 2>kill.err || break; done
+    until [ -e end/summary.json ]; do kill -0 $job 2>kill.err && pause 1 || break; done
     pid=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' end/.lock) # its owner
     kill -KILL "$pid" 2>kill.err || true                      # it may have exited already
     end end 0
@@ -108,7 +108,7 @@ kill -TERM $job
 end again 143
 lines again >before.lines
 begin again 3 $keys --log-every 100000 --resume auto
-until grep -q 'resumed from' again.out; do kill -0 $job; done
+until grep -q 'resumed from' again.out; do kill -0 $job; pause 5; done
 kill -KILL "$(worker again 0)"
 end again 0
 diff before.lines <(lines again | head -n "$(wc -l <before.lines)") || { cat again.out; fail "lines from before the interruption"; }
@@ -125,7 +125,7 @@ grep -q 'was completed by others, while this worker was cut off after step [0-9]
 
 # Rank 0 dies right after a checkpoint within the last epoch: the next rank 0 still writes the one at its end.
 begin last 2 --model mini_resnet --shards 2 --batch-size 8 --epochs 1 --max-steps 80 --log-every 5 --checkpoint-every 40 --checkpoint-background false --eval-every 0 --threads 1 --progress plain
-until [ -d last/checkpoints/step-00000040 ]; do kill -0 $job; done
+until [ -d last/checkpoints/step-00000040 ]; do kill -0 $job; pause 1; done
 kill -KILL "$(worker last 0)"
 end last 0
 grep -q 'takes over after step' last.out || { cat last.out; fail "no rank took over"; }
