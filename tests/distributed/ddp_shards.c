@@ -1,6 +1,6 @@
 /* ddp: steps over logical shards. The resulting parameters and buffers have the same bits on any number of ranks, whichever
  * rank computes which shard; and equal those of plain DDP on as many ranks as shards, within rounding.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict cuda nccl:long */
 #include "distributed/ddp_trainer.h"
 #include "ddp/ddp.h"

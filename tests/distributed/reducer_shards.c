@@ -2,7 +2,7 @@
  * any order and any buckets, on 1 to 8 ranks; also if a gradient exceeds its range, if shards come late,
  * and in another group after one has died. A bit that flips in the sums is noticed, and in whose.   SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict cuda nccl */
+ * devices: strict cuda nccl:long */
 #include "distributed/bodies.h"
 #include "harness/stream.h"
 #include "reducer/reducer.h"
