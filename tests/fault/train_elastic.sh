@@ -108,7 +108,7 @@ kill -TERM $job
 end again 143
 lines again >before.lines
 begin again 3 $keys --log-every 100000 --resume auto
-until grep -q 'resumed from' again.out; do kill -0 $job; pause 5; done
+until grep -q 'resumed from' again.out; do kill -0 $job; pause 20; done
 kill -KILL "$(worker again 0)"
 end again 0
 diff before.lines <(lines again | head -n "$(wc -l <before.lines)") || { cat again.out; fail "lines from before the interruption"; }

@@ -90,7 +90,7 @@ job=$!
 reach node 20
 TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 3 >guest.out 2>&1 &
 guest=$!
-until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; pause 5; done
+until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; pause 20; done
 kill -TERM $guest
 wait $guest || { cat guest.out; fail "the additional workers ended with $?"; }
 end node 0

@@ -56,7 +56,7 @@ begin() { # DIR N ARGUMENTS...: in the background, as $job
 reach() { # DIR STEP
     until grep -q "^{\"step\": $2," "$1/metrics.jsonl" 2>reach.err; do
         kill -0 $job 2>kill.err || failed_run "$1" "it has ended before step $2"
-        pause 5
+        pause 20
     done
 }
 end() { # DIR CODE

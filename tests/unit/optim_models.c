@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 12, FEW = 4, SIDE = 8, LARGE_SIDE = 25, WORDS = 16, CLASSES = 4, STEPS = 40 };
+enum { BATCH = 12, FEW = 8, SIDE = 8, LARGE_SIDE = 25, WORDS = 16, CLASSES = 4, STEPS = 40 };
 
 typedef struct trained {
     tutti_ctx *cx;
