@@ -128,7 +128,7 @@ for f in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_b
 done
 "$TUTTI" train -n 2 --shards 2 --model mlp --threads 1 --epochs 100000 --eval-every 0 --data cifar10 --data-dir cifar --run-dir "$PWD/gone" --log-every 1 >gone.out 2>&1 &
 job=$!
-until grep -qs '"step": 5,' gone/metrics.jsonl; do kill -0 $job || { cat gone.out; fail "gone has ended"; }; done
+until grep -qs '"step": 5,' gone/metrics.jsonl; do kill -0 $job || { cat gone.out; fail "gone has ended"; }; pause 5; done
 mv cifar cifar.away
 for pid in $(pgrep -f "^tutti train .*$PWD/gone "); do
     ! grep -zqsx RANK=1 "/proc/$pid/environ" || kill -KILL "$pid"

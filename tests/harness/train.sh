@@ -14,6 +14,12 @@ trap '[ $BASHPID != $$ ] || { end_all; rm -rf "$work"; }' EXIT # not in a child 
 export TUTTI_COLOR=never LC_ALL=C.UTF-8
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT NO_COLOR OMP_NUM_THREADS
 
+exec {nothing}<> <(:)
+pause() { # MILLISECONDS, without a process. Between the looks of a loop that waits: one without a pause takes a core from what it waits for.
+    local seconds
+    printf -v seconds '%d.%03d' $(($1 / 1000)) $(($1 % 1000))
+    read -r -t "$seconds" -u "$nothing" || true
+}
 fail() {
     echo "FAILED: $*"
     exit 1
@@ -46,7 +52,7 @@ killed_is_named() { # RANK ARGUMENTS...: a run, into "killed", of which that ran
     shift
     "$TUTTI" train --run-dir killed "$@" --max-steps 1000000 --epochs 1000000 --eval-steps 0 --eval-every 0 >killed.out 2>&1 &
     run=$!
-    until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; done
+    until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; pause 5; done
     kill -KILL "$(process_of "$rank" "run-dir killed")"
     wait $run || code=$?
     [ $code != 0 ] || fail "a killed rank was not noticed"
@@ -83,7 +89,7 @@ close() {
 }
 freeze() { # PID: returns when its threads stand still, too: one in a system call ends that first
     kill -STOP "$1"
-    while grep -h '^State:' "/proc/$1/task/"*/status 2>freeze.err | grep -qv '[Tt] ('; do :; done
+    while grep -h '^State:' "/proc/$1/task/"*/status 2>freeze.err | grep -qv '[Tt] ('; do pause 1; done
 }
 # launched DIR LAUNCHER... -- ARGUMENTS...: a run in folder DIR, whose ranks LAUNCHER starts
 launched() {
