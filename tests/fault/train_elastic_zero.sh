@@ -69,12 +69,13 @@ end stopped 0
 same_end whole stopped
 grep -q 'is killed: it is stopped, and others wait for it' stopped.out || { cat stopped.out; fail "the stopped worker was not replaced"; }
 
-# Killed again and again, with a checkpoint after each step: one rank may be about to begin the step that another still saves before.
+# Killed again and again, with a checkpoint after each step, of which each writes its part: one rank may be about to begin the step that
+# another still saves before, and a checkpoint that is being written goes with the group.
 often="${keys/--epochs 26/--epochs 6} --checkpoint-every 1"
 train whole $often
 for seed in 2 4; do
     rm -rf often
-    timeout 180 "$TUTTI" run -n 3 --max-restarts 9 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero $((seed - 1)) >often.out 2>&1 &
+    timeout 180 "$TUTTI" run -n 3 --max-restarts 9 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero $((seed - 1)) --shard-copies $((seed / 2)) >often.out 2>&1 &
     job=$!
     end often 0
     same_end whole often

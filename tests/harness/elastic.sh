@@ -28,8 +28,7 @@ same_bits() { # WHOLE DIR
         [ "$(field "$2/summary.json" $key)" = "$(field "$1/summary.json" $key)" ] ||
             failed_run "$2" "$key is $(field "$2/summary.json" $key), undisturbed $(field "$1/summary.json" $key)"
     done
-    cmp "$1/checkpoints/latest/model.safetensors" "$2/checkpoints/latest/model.safetensors" || failed_run "$2" "model"
-    cmp "$1/checkpoints/latest/optimizer.safetensors" "$2/checkpoints/latest/optimizer.safetensors" || failed_run "$2" "optimizer"
+    same_saved "$1/checkpoints/latest" "$2/checkpoints/latest" || failed_run "$2" "the last checkpoint"
     nothing_left "$2"
 }
 same_end() { # WHOLE DIR

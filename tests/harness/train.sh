@@ -63,6 +63,15 @@ mute() { ! grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 says \"$2\"";
 field() { sed -n "s/^.*\"$2\": \"\{0,1\}\([^,\"}]*\).*$/\1/p" "$1" | tail -1; } # FILE KEY
 digest() { field "$1/summary.json" parameter_digest; }
 losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
+# The tensors of a checkpoint with their digests, whether they are in one file or in parts; and whether two have the same.
+saved() { # CHECKPOINT
+    local file
+    for file in "$1"/{model,optimizer}.safetensors; do
+        [ -e "$file" ] || file=$file.index.json
+        "$TUTTI" checkpoint show --digest "$file" | sed '1,/^  name /d; s/  */ /g' | sort
+    done
+}
+same_saved() { [ -n "$(saved "$1")" ] && diff <(saved "$1") <(saved "$2"); } # CHECKPOINT CHECKPOINT
 same() { [ "$(digest "$1")" = "$(digest "$2")" ] || fail "digests of $1 and $2 differ"; }
 # Of each logged step: number, loss, norm of the gradients.
 figures() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl"; }

@@ -255,19 +255,36 @@ static tutti_status exchange(tutti__train_run *run)
     return tutti__ledger_exchange(&run->totals.ledger, run->session.group);
 }
 
-/* Rank 0 saves, unless it has; with ZeRO the other ranks contribute their state. A failure that must end the run reaches them in
- * the next step, or at the end. */
+/* Whether rank 0 saves: unless it has. With ZeRO the other ranks write their parts. */
+static tutti_status is_wanted(const tutti__train_run *run, bool epoch, bool *wanted_p)
+{
+    const tutti__position *p = &run->position;
+    const tutti__elastic_worker *w = run->worker;
+    int64_t wanted = tutti__run_has_folder(run) &&
+                     (epoch ? w->saved_epoch != p->at.epoch : w->saved_step != p->at.step);
+
+    if (run->session.zero)
+        TUTTI_TRY(tutti_broadcast(run->session.group, TUTTI_BUF(&wanted, 1, TUTTI_I64), 0, NULL));
+    *wanted_p = wanted != 0;
+    return TUTTI_OK;
+}
+
+/* A failure that must end the run reaches the others in the next step, or at the end. */
 static tutti_status save(tutti__train_run *run)
 {
     const tutti__position *p = &run->position;
     tutti__elastic_worker *w = run->worker;
     const bool epoch = tutti__plan_saves_epoch(&run->plan, p);
-    bool wanted = epoch ? w->saved_epoch != p->at.epoch : w->saved_step != p->at.step;
+    tutti_status status;
+    bool wanted;
 
-    TUTTI_TRY(tutti__saving_gather(&run->saving, &wanted));
-    if (!wanted || !tutti__run_has_folder(run))
+    TUTTI_TRY(is_wanted(run, epoch, &wanted));
+    if (!wanted)
         return TUTTI_OK;
-    if (tutti__saving_alone(&run->saving) != TUTTI_OK)
+    status = tutti__saving_alone(&run->saving);
+    if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
+        return status;
+    if (status != TUTTI_OK)
         tutti_log(TUTTI_LOG_DEBUG, "train", "%s", tutti_last_error());
     w->saved_step = p->at.step;
     if (epoch)
