@@ -19,7 +19,7 @@ enum { LOG_END = 1500 }; /* bytes of a failed run's output that are shown */
 
 /* ---- From where -------------------------------------------------------------------------------------------------- */
 
-/* The last step before `until` at which both have a checkpoint, with equal tensors; 0: none. */
+/* The last step before `until` at which both have a whole checkpoint, with equal tensors; 0: none. */
 static tutti_status find_start(const tutti__diff_result *result, uint64_t until, uint64_t *step_p)
 {
     const tutti__diff_run *a = &result->run[0];
@@ -29,11 +29,12 @@ static tutti_status find_start(const tutti__diff_result *result, uint64_t until,
         const uint64_t step = a->checkpoints[i];
         tutti__diff_finding found = {.shard = -1};
         uint64_t tensors = 0;
+        char gap[1024];
 
         if (step >= until || !tutti__diff_has_checkpoint(&result->run[1], step))
             continue;
-        TUTTI_TRY(tutti__diff_checkpoint(result->run, step, &found, &tensors));
-        if (found.source == TUTTI__DIFF_EQUAL) {
+        TUTTI_TRY(tutti__diff_checkpoint(result->run, step, &found, &tensors, gap));
+        if (found.source == TUTTI__DIFF_EQUAL && !*gap) {
             *step_p = step;
             return TUTTI_OK;
         }
@@ -125,6 +126,7 @@ static void become(char **argv, const char *program, const char *log, pid_t pare
 {
     const int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 
+    signal(SIGPIPE, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (fd < 0 || getppid() != parent)
         _exit(127);
@@ -252,7 +254,6 @@ tutti_status tutti__diff_rerun(const tutti__diff_result *result, const char *fol
     TUTTI_TRY(check(&result->run[1]));
     if (until > 0)
         TUTTI_TRY(find_start(result, until, &start));
-    tutti__counter_catch_signals();
     TUTTI_TRY(run_again(&result->run[0], folder, "a", start, until));
     return run_again(&result->run[1], folder, "b", start, until);
 }
