@@ -253,6 +253,7 @@ static tutti_status tell(const tutti__diff_result *result, const command_line *l
                            line->paths[0], line->paths[1]);
     if (!line->json || strcmp(line->json, "-") != 0)
         tutti__diff_print(stdout, result);
+    TUTTI_TRY(tutti__flush_output());
     *code_p = tutti__diff_is_equal(result) ? 0 : 1;
     return line->json ? write_json(result, line->json) : TUTTI_OK;
 }
@@ -335,10 +336,8 @@ static tutti_status tell_known(const tutti__diff_result *known, const command_li
     char *why = strdup(tutti_last_error());
     int code;
 
-    if (why && !nothing_in_common(known) && tell(known, line, &code) == TUTTI_OK) {
-        fflush(stdout);
+    if (why && !nothing_in_common(known) && tell(known, line, &code) == TUTTI_OK)
         status = tutti__fail(status, "%s", why);
-    }
     free(why);
     return status;
 }

@@ -140,6 +140,17 @@ static void print_ranks(FILE *out, const tutti__diff_result *r)
     }
 }
 
+static void print_failure(FILE *out, const tutti__diff_run *run)
+{
+    const char *status = json_string_value(json_object_get(run->summary, "status"));
+    const char *reason = json_string_value(json_object_get(run->summary, "reason"));
+
+    if (status && strcmp(status, "failed") == 0)
+        tutti__print_line(out, "%s failed after step %lld: %s", run->path,
+                          (long long)json_integer_value(json_object_get(run->summary, "steps")),
+                          reason ? reason : "its summary.json says no reason");
+}
+
 void tutti__diff_print(FILE *out, const tutti__diff_result *result)
 {
     char text[4096];
@@ -158,6 +169,8 @@ void tutti__diff_print(FILE *out, const tutti__diff_result *result)
     print_ranks(out, result);
     print_first(out, result, "Infinite", result->infinite);
     print_first(out, result, "NaN", result->nan);
+    for (size_t i = 0; i < result->runs; i++)
+        print_failure(out, &result->run[i]);
     if (result->n_keys > 0) {
         tutti__print_line(out, "Configuration");
         print_keys(out, result);

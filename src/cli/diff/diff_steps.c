@@ -274,6 +274,37 @@ static tutti_status compare_groups(comparison *c, const group *a, const group *b
     return TUTTI_OK;
 }
 
+static json_int_t integer_of(const tutti__diff_run *run, const char *key)
+{
+    return json_integer_value(json_object_get(run->config, key));
+}
+
+/* Whether the ranks of both have the same parts of the model, by the same names. */
+static bool same_layout(const tutti__diff_run *a, const tutti__diff_run *b)
+{
+    static const char *const keys[] = {"tensor", "pipeline", "zero", "zero_ranks"};
+    const bool shares = integer_of(a, "zero") == 3;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(keys); i++)
+        if (integer_of(a, keys[i]) != integer_of(b, keys[i]))
+            return false;
+    return !shares || integer_of(a, "world_size") == integer_of(b, "world_size");
+}
+
+/* What can be compared of their entries: parts of layers have the layers' names. */
+static unsigned alike_phases(const tutti__diff_run *a, const tutti__diff_run *b)
+{
+    const json_int_t x = integer_of(a, "tensor"), y = integer_of(b, "tensor");
+
+    if (!a->config || !b->config || x == y)
+        return (1u << TUTTI__DIFF_PHASES) - 1;
+    tutti__diff_note("tensor is %lld in %s and %lld in %s: other parts of layers are on a rank, so "
+                     "only samples, input, losses and learning rates of the record were compared",
+                     (long long)x, a->path, (long long)y, b->path);
+    return 1u << TUTTI__DIFF_SAMPLES | 1u << TUTTI__DIFF_INPUT | 1u << TUTTI__DIFF_LOSS |
+           1u << TUTTI__DIFF_RATE;
+}
+
 static int group_order(const group *a, const group *b)
 {
     if (a->lines->step != b->lines->step)
@@ -297,9 +328,10 @@ tutti_status tutti__diff_records(tutti__diff_result *result)
     comparison c = {.a = a,
                     .b = b,
                     .tolerance = result->tolerance,
-                    .phases = (1u << TUTTI__DIFF_PHASES) - 1,
+                    .phases = alike_phases(a, b),
                     .complete = strcmp(tutti__diff_header(a, "framework"),
-                                       tutti__diff_header(b, "framework")) == 0,
+                                       tutti__diff_header(b, "framework")) == 0 &&
+                                same_layout(a, b),
                     .first = f,
                     .extent = &result->extent};
 
@@ -325,11 +357,6 @@ tutti_status tutti__diff_records(tutti__diff_result *result)
 }
 
 /* ---- Ranks of one run ---------------------------------------------------------------------------------------------- */
-
-static json_int_t integer_of(const tutti__diff_run *run, const char *key)
-{
-    return json_integer_value(json_object_get(run->config, key));
-}
 
 /* What all ranks have alike, unless they divide it. */
 static unsigned common_phases(const tutti__diff_run *run)
