@@ -188,17 +188,31 @@ static tutti_status find_elements(tutti__diff_result *r)
                                &tensors);
 }
 
+/* Of one run: whether there is anything to say of it. */
+static tutti_status check_ranks(const tutti__diff_result *result)
+{
+    const tutti__diff_run *run = &result->run[0];
+
+    if (result->ranks_extent[0].entries > 0 || result->nan[0].source != TUTTI__DIFF_EQUAL ||
+        result->infinite[0].source != TUTTI__DIFF_EQUAL)
+        return TUTTI_OK;
+    if (run->record.files < 2)
+        return tutti__fail(
+            TUTTI_ERR_NOT_FOUND,
+            "%s has no record of several ranks (tutti train --trace-digests -n N), so "
+            "there is nothing to compare; give a second run",
+            run->path);
+    return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                       "the record of %s has nothing that several ranks have in common; give a "
+                       "second run",
+                       run->path);
+}
+
 static tutti_status compare(tutti__diff_result *result, const command_line *line)
 {
     *result = (tutti__diff_result){.runs = line->n, .tolerance = line->tolerance};
     for (size_t i = 0; i < line->n; i++)
         TUTTI_TRY(tutti__diff_read(&result->run[i], line->paths[i]));
-    if (line->n == 1 && result->run[0].record.files < 2)
-        return tutti__fail(
-            TUTTI_ERR_NOT_FOUND,
-            "%s has no record of several ranks (tutti train --trace-digests -n N), so "
-            "there is nothing to compare; give a second run",
-            line->paths[0]);
     if (line->n == 2) {
         TUTTI_TRY(
             tutti__diff_keys(&result->keys, &result->n_keys, &result->run[0], &result->run[1]));
@@ -210,12 +224,7 @@ static tutti_status compare(tutti__diff_result *result, const command_line *line
         TUTTI_TRY(tutti__diff_ranks(result, i));
         TUTTI_TRY(tutti__diff_not_finite(result, i));
     }
-    if (line->n == 1 && result->ranks_extent[0].entries == 0)
-        return tutti__fail(TUTTI_ERR_NOT_FOUND,
-                           "the record of %s has nothing that several ranks have in common; give a "
-                           "second run",
-                           line->paths[0]);
-    return TUTTI_OK;
+    return line->n == 1 ? check_ranks(result) : TUTTI_OK;
 }
 
 static void free_result(tutti__diff_result *result)

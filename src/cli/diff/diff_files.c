@@ -359,6 +359,7 @@ static void compare_results(tutti__diff_result *result)
     if (result->same_end || f->source != TUTTI__DIFF_EQUAL)
         return;
     f->source = TUTTI__DIFF_SUMMARY;
+    f->has_gap = true;
     f->step = (uint64_t)json_integer_value(steps);
     f->shard = -1;
     f->phase = TUTTI__DIFF_PARAMETER;

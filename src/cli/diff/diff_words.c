@@ -94,6 +94,10 @@ static void add_extent(char *text, size_t size, const tutti__diff_extent *e)
 
 static void verdict_equal(const tutti__diff_result *r, char *text, size_t size)
 {
+    if (r->runs == 1 && r->ranks_extent[0].entries == 0) {
+        append(text, size, "equal: %s has no ranks to compare", r->run->path);
+        return;
+    }
     if (r->runs == 1) {
         append(text, size, "equal: the ranks of %s, in", r->run->path);
         add_extent(text, size, &r->ranks_extent[0]);
