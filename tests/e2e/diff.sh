@@ -220,3 +220,15 @@ refused 2 "odd has no config.json that can be read" "$TUTTI" diff plain odd --re
 grep -q '^different: in the checkpoint of step 8: ' refused.out || { cat refused.out && fail "a failed rerun loses what was known"; }
 echo '{"model": "mlp", "world_size": 1, "data": "nothing"}' >odd/config.json
 refused 2 "odd could not be run again (tutti train ended with 2)" "$TUTTI" diff plain odd --rerun
+# One that fails again is compared as far as it goes
+train fine "${keys[@]}" -n 1 --checkpoint-every 100
+cp -r nan nan.4 && rm -r nan.4/digests
+differ fine nan.4 --rerun
+says diff '^different: step 1, rank 0: the learning rate$'
+cp -r nan.4 nan.5
+sed -i 's/"parameter_digest": "./"parameter_digest": "_/' nan.5/summary.json # known at the end alone
+equal nan.4 nan.5 --rerun
+says diff '^NaN first in both: step [0-9]+, rank 0: the loss$'
+# Ranks that divide the model otherwise
+train zero "${record[@]}" --zero 3
+equal one zero
