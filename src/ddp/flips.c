@@ -6,7 +6,7 @@
 #include "ddp/flips.h"
 
 #include "comm/bootstrap/launcher_environment.h"
-#include "ddp/kept.h"
+#include "ddp/persistent.h"
 #include "optim/optim.h"
 
 #include <inttypes.h>
@@ -161,21 +161,21 @@ static void flip(const tutti_ddp *ddp, const char *name, void *p, bool on_host, 
 }
 
 /* Whether a bit of it may be flipped: a word of a tensor or of state, no count. */
-static bool is_open(const tutti__kept *kept, kind what)
+static bool is_open(const tutti__persistent *piece, kind what)
 {
-    return (kind)kept->kind == what && kept->p &&
-           !(kept->of && kept->on_host && kept->bytes == sizeof(uint64_t)) && kept->bytes >= 4;
+    return (kind)piece->kind == what && piece->p &&
+           !(piece->of && piece->on_host && piece->bytes == sizeof(uint64_t)) && piece->bytes >= 4;
 }
 
-static void flip_kept(const tutti_ddp *ddp)
+static void flip_persistent(const tutti_ddp *ddp)
 {
     const tutti__flips *f = ddp->flips;
-    tutti__kept *list;
+    tutti__persistent *list;
     size_t n, words = 0;
     uint64_t at;
     char name[256];
 
-    if (tutti__kept_list(ddp, &list, &n) != TUTTI_OK)
+    if (tutti__persistent_list(ddp, &list, &n) != TUTTI_OK)
         return;
     for (size_t i = 0; i < n; i++)
         words += is_open(&list[i], f->now) ? list[i].bytes / 4 : 0;
@@ -184,7 +184,7 @@ static void flip_kept(const tutti_ddp *ddp)
         if (!is_open(&list[i], f->now))
             continue;
         if (at < list[i].bytes / 4) {
-            tutti__kept_describe(&list[i], name, sizeof name);
+            tutti__persistent_describe(&list[i], name, sizeof name);
             flip(ddp, name, list[i].p, list[i].on_host, (size_t)at);
             break;
         }
@@ -249,7 +249,7 @@ void tutti__flips_begin(tutti_ddp *ddp)
     draw(f, (uint32_t)step, f->worker, 2, f->words);
     if (f->now > BUFFERS)
         return;
-    flip_kept(ddp);
+    flip_persistent(ddp);
     f->now = KINDS;
 }
 

@@ -18,6 +18,6 @@ bool tutti__elastic_is_digested(const tutti_elastic *e);
 /* For parts, in finish: damage of a reducer, NULL: none (tutti__reducer_damage). */
 void tutti__elastic_damaged(tutti_elastic *e, const char *gradient, bool own);
 /* The present try is only to compare shards: this rank computes one of another's, and nothing of it counts. */
-bool tutti__elastic_is_trial(const tutti_elastic *e);
+bool tutti__elastic_is_discarded(const tutti_elastic *e);
 
 #endif

@@ -1,6 +1,6 @@
 /* guard.c -- finds memory and computations that went wrong silently.   SPDX-License-Identifier: MIT
  *
- *     step s: ... update | replicas compared, all sealed || step s + 1: forward, backward | seal compared | update ...
+ *     step s: ... update | replicas compared, checksums taken || step s + 1: forward, backward | checksums compared | update ...
  *
  * Replicas have the same bits after each update, so one with others is wrong. Between two updates nothing writes parameters and
  * optimizer state, so what has changed there is faulty memory: that is found on a rank alone, also if it is the only one, and before
@@ -118,25 +118,27 @@ static tutti_status caught(tutti__train_run *run, const char *what)
 
 /* ---- Checks ---- */
 
-static tutti_status take(const tutti__train_run *run, tutti__seal *seal)
+static tutti_status take(const tutti__train_run *run, tutti__checksums *checksums)
 {
-    return tutti__seal_take(seal, run->session.ddp, tutti__ddp_stream(run->session.ddp));
+    return tutti__checksums_take(checksums, run->session.ddp, tutti__ddp_stream(run->session.ddp));
 }
 
-static tutti_status compare(tutti__train_run *run, const tutti__seal *seal, tutti_status local)
+static tutti_status compare(tutti__train_run *run, const tutti__checksums *checksums,
+                            tutti_status local)
 {
-    tutti__replicas_verdict verdict;
-    const tutti_status status = tutti__compare_replicas(run->session.ddp, seal, local, &verdict);
+    tutti__replicas_result result;
+    const tutti_status status =
+        tutti__compare_replicas(run->session.ddp, checksums, local, &result);
 
-    return verdict.apart ? caught(run, verdict.named ? "replicas differ" : NULL) : status;
+    return result.apart ? caught(run, result.named ? "replicas differ" : NULL) : status;
 }
 
 tutti_status tutti__guard_compare(tutti__train_run *run)
 {
-    tutti__seal seal = {0};
-    const tutti_status status = compare(run, &seal, take(run, &seal));
+    tutti__checksums checksums = {0};
+    const tutti_status status = compare(run, &checksums, take(run, &checksums));
 
-    tutti__seal_drop(&seal);
+    tutti__checksums_drop(&checksums);
     return status;
 }
 
@@ -145,17 +147,17 @@ tutti_status tutti__guard_check(tutti__train_run *run)
     tutti__guard *g = &run->guard;
     tutti__position *p = &run->position;
     const uint64_t begin_ns = tutti__now_ns();
-    const tutti_status sealed = take(run, &g->seal);
+    const tutti_status status = take(run, &g->checksums);
     double cpu;
     int64_t every;
 
     g->check_seconds = seconds_since(begin_ns);
     cpu = cpu_seconds();
-    TUTTI_TRY(run->kind->agree(run, compare(run, &g->seal, sealed)));
+    TUTTI_TRY(run->kind->agree(run, compare(run, &g->checksums, status)));
     every = run->session.config->guard > 0 ? run->session.config->guard : interval(run);
     TUTTI_TRY(
         tutti_all_reduce(run->session.group, TUTTI_BUF(&every, 1, TUTTI_I64), TUTTI_MAX, NULL));
-    g->sealed = p->guarded = p->at.step;
+    g->checksums_step = p->guarded = p->at.step;
     p->guard_at = p->at.step + (uint64_t)every;
     g->compare_seconds = cpu_seconds() - cpu;
     g->seconds += g->check_seconds + g->compare_seconds;
@@ -170,8 +172,8 @@ tutti_status tutti__guard_begin(tutti__train_run *run)
     if (g->begun || run->session.config->guard == 0)
         return TUTTI_OK;
     g->begun = true;
-    TUTTI_TRY(take(run, &g->seal));
-    g->sealed = run->position.at.step;
+    TUTTI_TRY(take(run, &g->checksums));
+    g->checksums_step = run->position.at.step;
     return TUTTI_OK;
 }
 
@@ -180,16 +182,16 @@ tutti_status tutti__guard_memory(tutti__train_run *run)
     tutti__guard *g = &run->guard;
     const uint64_t begin_ns = tutti__now_ns(), step = run->position.at.step;
     const tutti_ddp *ddp = run->session.ddp;
-    const tutti__kept *changed;
+    const tutti__persistent *changed;
     char name[256];
     tutti_status status = TUTTI_OK;
 
-    if (!g->seal.list || g->sealed != step)
+    if (!g->checksums.list || g->checksums_step != step)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__seal_compare(&g->seal, ddp, tutti__ddp_stream(ddp), &changed));
+    TUTTI_TRY(tutti__checksums_compare(&g->checksums, ddp, tutti__ddp_stream(ddp), &changed));
     if (changed) {
-        tutti__kept_describe(changed, name, sizeof name);
-        (void)tutti__seal_broken(changed, run->session.rank, step);
+        tutti__persistent_describe(changed, name, sizeof name);
+        (void)tutti__checksums_differ(changed, run->session.rank, step);
         status = caught(run, name);
         g->alone = true;
     }
@@ -201,7 +203,7 @@ tutti_status tutti__guard_memory(tutti__train_run *run)
 
 void tutti__guard_forget(tutti__train_run *run)
 {
-    tutti__seal_drop(&run->guard.seal);
+    tutti__checksums_drop(&run->guard.checksums);
 }
 
 void tutti__guard_close(tutti__train_run *run)
