@@ -12,6 +12,7 @@ typedef struct listing {
     const tutti_ddp *ddp;
     tutti__persistent *list; /* NULL: only counts */
     size_t n;
+    bool saved; /* of buffers, what an open step has saved */
 } listing;
 
 static void add(listing *l, tutti__persistent piece)
@@ -27,7 +28,7 @@ static void add_tensor(listing *l, tutti__persistent_kind kind, const tutti_tens
                                .name = t->name,
                                .p = t->data,
                                .bytes = tutti__tensor_bytes(t),
-                               .replicated = true});
+                               .share = TUTTI__NO_SHARE});
 }
 
 /* The state of a parameter; none before the first step. */
@@ -44,85 +45,74 @@ static void add_state(listing *l, const tutti_optim *optim, const tutti_tensor *
                                 .p = optim->state[k] ? optim->state[k] + optim->offsets[i] : NULL,
                                 .bytes = optim->state[k] ? tutti__tensor_bytes(t) : 0,
                                 .on_host = optim->offloaded || !optim->state[k],
-                                .replicated = true});
+                                .share = TUTTI__NO_SHARE});
     add(l, (tutti__persistent){.kind = TUTTI__PERSISTENT_STATE,
                                .name = "the count of updates",
                                .of = t->name,
                                .p = optim->steps ? optim->steps + i : NULL,
                                .bytes = optim->steps ? sizeof *optim->steps : 0,
                                .on_host = true,
-                               .replicated = true});
+                               .share = TUTTI__NO_SHARE});
 }
 
 /* ---- Shares ---- */
 
-/* Calls f for the part of each parameter that is in a range; `at`: the elements of state before the range. */
-static void each_share(listing *l, const tutti__sharding *sharding, const void *arg,
-                       void (*f)(listing *l, const void *arg, const tutti__range *range, size_t at,
-                                 const tutti_tensor *t, size_t low, size_t high))
+/* Of which the part is: what all ranks have comes after the shares of all of them. */
+static int share_of(const tutti__sharding *sharding, const tutti__range *range)
+{
+    const int rank = sharding->peers.rank, size = sharding->peers.size;
+
+    return range->whole ? size : range->copy ? (rank + size - 1) % size : rank;
+}
+
+static void add_parameter_parts(listing *l, const tutti__sharding *sharding, const tutti_tensor *t)
 {
     const struct tutti_root *root = l->ddp->module->root;
-    size_t at = 0;
+    const size_t begin = root->offsets[t->parameter->index],
+                 end = begin + (size_t)tutti_shape_count(t->shape);
 
-    for (size_t r = 0; r < sharding->n; r++) {
-        const tutti__range *range = &sharding->ranges[r];
-
-        for (size_t i = 0; i < l->ddp->n; i++) {
-            const tutti_tensor *t = l->ddp->parameters[i];
-            const size_t begin = root->offsets[t->parameter->index],
-                         end = begin + (size_t)tutti_shape_count(t->shape);
-            size_t low, high;
-
-            if (tutti__range_meets(range, begin, end, &low, &high))
-                f(l, arg, range, at, t, low, high);
-        }
-        at += tutti__range_state(range);
-    }
+    for (tutti__range_part part = {0}; tutti__sharding_next(sharding, begin, end, &part);)
+        add(l, (tutti__persistent){.kind = TUTTI__PERSISTENT_PARAMETERS,
+                                   .name = "this rank's share",
+                                   .of = t->name,
+                                   .p = part.range->host
+                                            ? part.range->host + (part.low - part.range->begin)
+                                            : root->flat_parameters + part.low,
+                                   .bytes = (part.high - part.low) * sizeof(float),
+                                   .on_host = part.range->host != NULL,
+                                   .share = share_of(sharding, part.range)});
 }
 
-static void add_share(listing *l, const void *arg, const tutti__range *range, size_t at,
-                      const tutti_tensor *t, size_t low, size_t high)
+static void add_state_parts(listing *l, const tutti_optim *optim, const tutti_tensor *t)
 {
-    float *flat = l->ddp->module->root->flat_parameters;
-
-    (void)arg;
-    (void)at;
-    add(l, (tutti__persistent){.kind = TUTTI__PERSISTENT_PARAMETERS,
-                               .name = "this rank's share",
-                               .of = t->name,
-                               .p = range->host ? range->host + (low - range->begin) : flat + low,
-                               .bytes = (high - low) * sizeof *flat,
-                               .on_host = range->host != NULL});
-}
-
-static void add_state_share(listing *l, const void *arg, const tutti__range *range, size_t at,
-                            const tutti_tensor *t, size_t low, size_t high)
-{
-    const tutti_optim *optim = arg;
+    const size_t begin = l->ddp->module->root->offsets[t->parameter->index],
+                 end = begin + (size_t)tutti_shape_count(t->shape);
     const char *name;
 
-    for (size_t k = 0; !range->bare && (name = tutti_optim_state_name(optim, k)); k++)
-        if (optim->state[k])
-            add(l, (tutti__persistent){.kind = TUTTI__PERSISTENT_STATE,
-                                       .name = name,
-                                       .of = t->name,
-                                       .p = optim->state[k] + at + (low - range->begin),
-                                       .bytes = (high - low) * sizeof(float),
-                                       .on_host = optim->offloaded});
+    for (tutti__range_part part = {0}; tutti__sharding_next(optim->sharding, begin, end, &part);)
+        for (size_t k = 0; !part.range->bare && (name = tutti_optim_state_name(optim, k)); k++)
+            if (optim->state[k])
+                add(l, (tutti__persistent){.kind = TUTTI__PERSISTENT_STATE,
+                                           .name = name,
+                                           .of = t->name,
+                                           .p = optim->state[k] + part.state,
+                                           .bytes = (part.high - part.low) * sizeof(float),
+                                           .on_host = optim->offloaded,
+                                           .share = share_of(optim->sharding, part.range)});
 }
 
-static void add_shares(listing *l)
+static void add_shares(listing *l, const tutti_tensor *t)
 {
     const struct tutti_root *root = l->ddp->module->root;
     const tutti__sharding *sharding = root->sharding;
 
     if (sharding && sharding->layouts == root->layouts && root->reserved)
-        each_share(l, sharding, NULL, add_share);
+        add_parameter_parts(l, sharding, t);
     for (const tutti__optim_entry *e = root->optims; e; e = e->next) {
         const tutti_optim *optim = (const tutti_optim *)e;
 
         if (optim->sharding && optim->layouts == root->layouts)
-            each_share(l, optim->sharding, optim, add_state_share);
+            add_state_parts(l, optim, t);
     }
 }
 
@@ -135,18 +125,22 @@ static void list_all(listing *l)
     for (size_t i = 0; i < ddp->n; i++)
         if (ddp->roles[i] != TUTTI__IGNORED && !ddp->parameters[i]->parameter->store)
             add_tensor(l, TUTTI__PERSISTENT_PARAMETERS, ddp->parameters[i]);
-    for (size_t i = 0; i < ddp->n_buffers; i++)
+    for (size_t i = 0; i < ddp->n_buffers; i++) {
         add_tensor(l, TUTTI__PERSISTENT_BUFFERS, ddp->buffers[i]);
+        if (l->list && l->saved)
+            l->list[l->n - 1].p = tutti__ddp_saved_buffer(ddp, i);
+    }
     for (const tutti__optim_entry *e = ddp->module->root->optims; e; e = e->next)
         for (size_t i = 0; i < ddp->n && !((const tutti_optim *)e)->sharding; i++)
             if (ddp->roles[i] == TUTTI__AVERAGED)
                 add_state(l, (const tutti_optim *)e, ddp->parameters[i]);
-    add_shares(l);
+    for (size_t i = 0; i < ddp->n; i++)
+        add_shares(l, ddp->parameters[i]);
 }
 
-tutti_status tutti__persistent_list(const tutti_ddp *ddp, tutti__persistent **list_p, size_t *n_p)
+static tutti_status list(const tutti_ddp *ddp, bool saved, tutti__persistent **list_p, size_t *n_p)
 {
-    listing l = {.ddp = ddp};
+    listing l = {.ddp = ddp, .saved = saved};
 
     list_all(&l);
     *list_p = l.list = tutti__alloc((l.n + 1) * sizeof *l.list);
@@ -158,6 +152,11 @@ tutti_status tutti__persistent_list(const tutti_ddp *ddp, tutti__persistent **li
     return TUTTI_OK;
 }
 
+tutti_status tutti__persistent_list(const tutti_ddp *ddp, tutti__persistent **list_p, size_t *n_p)
+{
+    return list(ddp, false, list_p, n_p);
+}
+
 void tutti__persistent_describe(const tutti__persistent *piece, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%s%s%s", piece->name, piece->of ? " of " : "",
@@ -166,17 +165,16 @@ void tutti__persistent_describe(const tutti__persistent *piece, char *text, size
 
 /* ---- Checksums ---- */
 
-/* without: not those of this kind, whose hashes are 0. */
-static tutti_status hash_all(tutti_stream *stream, const tutti__persistent *list, size_t n,
-                             tutti__persistent_kind without, uint64_t *hashes)
+/* Those of buffers that are left out are 0. */
+static tutti_status hash_all(const tutti__checksums *c, tutti_stream *stream, bool buffers)
 {
-    for (size_t i = 0; i < n; i++) {
-        const tutti__persistent *piece = &list[i];
+    for (size_t i = 0; i < c->n; i++) {
+        const tutti__persistent *piece = &c->list[i];
 
-        hashes[i] = 0;
-        if (piece->kind != without)
+        c->hashes[i] = 0;
+        if (buffers || piece->kind != TUTTI__PERSISTENT_BUFFERS)
             TUTTI_TRY(tutti__hash_memory(piece->on_host ? &tutti__cpu_stream : stream, piece->p,
-                                         piece->bytes, &hashes[i]));
+                                         piece->bytes, &c->hashes[i]));
     }
     return TUTTI_OK;
 }
@@ -205,26 +203,24 @@ tutti_status tutti__checksums_copy(const tutti__checksums *checksums, tutti__che
     return TUTTI_OK;
 }
 
-static tutti_status checksums_without(tutti__checksums *checksums, const tutti_ddp *ddp,
-                                      tutti_stream *stream, tutti__persistent_kind without)
+static tutti_status take(tutti__checksums *c, const tutti_ddp *ddp, tutti_stream *stream,
+                         bool buffers, bool saved)
 {
     tutti_status status;
 
-    tutti__checksums_drop(checksums);
-    TUTTI_TRY(tutti__persistent_list(ddp, &checksums->list, &checksums->n));
-    checksums->hashes = tutti__alloc_unset((checksums->n + 1) * sizeof *checksums->hashes);
-    status = checksums->hashes
-                 ? hash_all(stream, checksums->list, checksums->n, without, checksums->hashes)
-                 : TUTTI_ERR_MEMORY;
+    tutti__checksums_drop(c);
+    TUTTI_TRY(list(ddp, saved, &c->list, &c->n));
+    c->hashes = tutti__alloc_unset((c->n + 1) * sizeof *c->hashes);
+    status = c->hashes ? hash_all(c, stream, buffers) : TUTTI_ERR_MEMORY;
     if (status != TUTTI_OK)
-        tutti__checksums_drop(checksums);
+        tutti__checksums_drop(c);
     return status;
 }
 
 tutti_status tutti__checksums_take(tutti__checksums *checksums, const tutti_ddp *ddp,
                                    tutti_stream *stream)
 {
-    return checksums_without(checksums, ddp, stream, TUTTI__PERSISTENT_KINDS);
+    return take(checksums, ddp, stream, true, false);
 }
 
 /* Contents stay when memory is laid out anew; state is made in the first update. */
@@ -235,14 +231,15 @@ static bool is_same_piece(const tutti__persistent *a, const tutti__persistent *b
 }
 
 tutti_status tutti__checksums_compare(const tutti__checksums *checksums, const tutti_ddp *ddp,
-                                      tutti_stream *stream, const tutti__persistent **changed_p)
+                                      tutti_stream *stream, bool saved,
+                                      const tutti__persistent **changed_p)
 {
     tutti__checksums now = {0};
+
     *changed_p = NULL;
-    TUTTI_TRY(
-        checksums_without(&now, ddp, stream, TUTTI__PERSISTENT_BUFFERS)); /* forward writes those */
+    TUTTI_TRY(take(&now, ddp, stream, saved, saved));
     for (size_t i = 0; i < checksums->n && i < now.n && !*changed_p; i++)
-        if (checksums->list[i].kind != TUTTI__PERSISTENT_BUFFERS &&
+        if ((saved || checksums->list[i].kind != TUTTI__PERSISTENT_BUFFERS) &&
             is_same_piece(&checksums->list[i], &now.list[i]) &&
             checksums->hashes[i] != now.hashes[i])
             *changed_p = &checksums->list[i];

@@ -1,10 +1,11 @@
-/* replicas.c -- checks that all replicas have the same bits; if not, names the ranks and the tensor.
+/* replicas.c -- checks that ranks that have the same state have the same bits; if not, names the ranks and the tensor.
  * SPDX-License-Identifier: MIT
  *
- * Each rank brings one hash of the hashes of its tensors and of its optimizers' state. If those differ, ranks exchange the hashes
- * of each, so that all return the same message: with three or more ranks the majority is right, and the others are named, with the
- * first that differs. Two ranks, or no majority, are shown side by side. Hyper-parameters of optimizers count like a tensor,
- * and are reported first, because they make the others differ. */
+ * Each rank brings one hash of the hashes of its tensors and of its optimizers' state, and with ZeRO one more of each share that it has,
+ * its own or a copy. If those of a share differ, ranks exchange the hashes of its pieces, so that all return the same message: of three
+ * ranks or more that have it the majority is right, and the others are named, with the first piece that differs. Two ranks, or no
+ * majority, are shown side by side. Hyper-parameters of optimizers count like a tensor, and are reported first, because they make the
+ * others differ. */
 #include "ddp/persistent.h"
 #include "nn/nn.h"
 
@@ -13,67 +14,122 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a rank: what all have, its share, a copy of another, what is of no share. */
+enum { MOST_HELD = 4, NOTHING = TUTTI__NO_SHARE - 1 };
+
+typedef struct held {
+    int64_t share, n; /* NOTHING: unused; pieces */
+    uint64_t digest;
+} held;
+
 typedef struct place {
-    char text[96]; /* "host a, core 3" */
+    char text[96];   /* "host a, core 3" */
+    char piece[160]; /* the first that differs */
 } place;
 
-/* What every rank knows after the exchange. */
 typedef struct comparison {
     const tutti_ddp *ddp;
-    const uint64_t *digests; /* of each rank */
-    const uint64_t *hashes;  /* n of each rank */
-    const tutti__persistent *list;
-    size_t n;
-    const place *places; /* of each rank */
+    const tutti__checksums *mine;
+    bool buffers; /* count */
     int size;
+    const held *held; /* MOST_HELD of each rank */
+    /* Of a share in which ranks differ. */
+    int64_t share;
+    int right,
+        other; /* a rank of the majority, or the first that has it; the first that differs from it */
 } comparison;
 
-/* How many ranks have rank r's digest. */
-static int votes(const comparison *c, int r)
+/* Piece k that counts of this rank's pieces of a share; NULL: there are fewer. */
+static const tutti__persistent *piece_of(const comparison *c, int64_t share, size_t k)
 {
+    for (size_t i = 0; i < c->mine->n; i++) {
+        const tutti__persistent *piece = &c->mine->list[i];
+
+        if (piece->share == share && (c->buffers || piece->kind != TUTTI__PERSISTENT_BUFFERS) &&
+            k-- == 0)
+            return piece;
+    }
+    return NULL;
+}
+
+/* What rank r has of the share; NULL: nothing. */
+static const held *held_by(const comparison *c, int r)
+{
+    for (const held *h = c->held + r * MOST_HELD; h < c->held + (r + 1) * MOST_HELD; h++)
+        if (h->share == c->share)
+            return h;
+    return NULL;
+}
+
+static bool differ(const comparison *c, int a, int b)
+{
+    const held *x = held_by(c, a), *y = held_by(c, b);
+
+    return x && y && x->digest != y->digest;
+}
+
+/* The first share of which two ranks have another digest; NOTHING: none. first: room for one of each share. */
+static int64_t find_share(const comparison *c, const held **first)
+{
+    int64_t found = INT64_MAX;
+
+    for (const held *h = c->held; h < c->held + c->size * MOST_HELD; h++) {
+        const held **its;
+
+        if (h->share == NOTHING)
+            continue;
+        its = &first[h->share - TUTTI__NO_SHARE];
+        if (!*its)
+            *its = h;
+        else if ((*its)->digest != h->digest && h->share < found)
+            found = h->share;
+    }
+    return found < INT64_MAX ? found : NOTHING;
+}
+
+/* Finds `right` and `other`. True: there is a majority, of three ranks or more. */
+static bool find_right(comparison *c)
+{
+    bool majority = false;
     int n = 0;
 
-    for (int i = 0; i < c->size; i++)
-        n += c->digests[i] == c->digests[r];
-    return n;
+    c->right = -1;
+    for (int r = 0; r < c->size; r++)
+        n += held_by(c, r) != NULL;
+    for (int r = 0; r < c->size && !majority; r++) {
+        int same = n;
+
+        if (!held_by(c, r))
+            continue;
+        for (int i = 0; i < c->size; i++)
+            same -= differ(c, r, i);
+        majority = n > 2 && 2 * same > n;
+        if (c->right < 0 || majority)
+            c->right = r;
+    }
+    for (int r = c->size - 1; r >= 0; r--)
+        if (differ(c, c->right, r))
+            c->other = r;
+    return majority;
 }
 
-/* A rank of the strict majority; -1: there is none, or only two ranks, of which either may be wrong. */
-static int majority(const comparison *c)
-{
-    for (int r = 0; c->size > 2 && r < c->size; r++)
-        if (2 * votes(c, r) > c->size)
-            return r;
-    return -1;
-}
+/* ---- What differs ---- */
 
-/* The first in which two ranks differ. */
-static const char *first_difference(const comparison *c, int a, int b, char text[256])
+static tutti_status fail_apart(const comparison *c, const place *places)
 {
-    size_t i = 0;
-
-    while (i < c->n && c->hashes[(size_t)a * c->n + i] == c->hashes[(size_t)b * c->n + i])
-        i++;
-    if (i == c->n)
-        return "?";
-    tutti__persistent_describe(&c->list[i], text, 256);
-    return text;
-}
-
-static tutti_status fail_apart(const comparison *c, int right)
-{
-    char ranks[1200] = "", name[256];
+    const uint64_t right = held_by(c, c->right)->digest;
+    char ranks[1200] = "";
     size_t used = 0;
-    int n = 0, first = -1;
+    int n = 0, same = 0;
 
     for (int r = 0; r < c->size; r++) {
-        if (c->digests[r] == c->digests[right])
-            continue;
-        first = first < 0 ? r : first;
-        if (n++ < 8)
+        const held *its = held_by(c, r);
+
+        same += its && its->digest == right;
+        if (its && its->digest != right && n++ < 8)
             used += (size_t)snprintf(ranks + used, sizeof ranks - used,
                                      "%s%d (%s, digest %016" PRIx64 ")", n > 1 ? ", " : "", r,
-                                     c->places[r].text, c->digests[r]);
+                                     places[r].text, its->digest);
     }
     if (n > 8)
         snprintf(ranks + used, sizeof ranks - used, " and %d more", n - 8);
@@ -83,30 +139,31 @@ static tutti_status fail_apart(const comparison *c, int right)
         "; \"%s\" is the first that differs on rank %d. Either its memory is faulty, or something "
         "other than the optimizer has changed it on some ranks only",
         (unsigned long long)tutti_ctx_step(tutti_module_ctx(c->ddp->module)), n > 1 ? "s" : "",
-        ranks, c->size - n, c->digests[right], first_difference(c, first, right, name), first);
+        ranks, same, right, places[c->other].piece, c->other);
 }
 
-static tutti_status fail_undecided(const comparison *c)
+static tutti_status fail_undecided(const comparison *c, const place *places)
 {
-    char ranks[1200] = "", name[256];
+    char ranks[1200] = "", what[64] = "";
     size_t used = 0;
-    int other = 1;
+    int n = 0;
 
-    while (c->digests[other] == c->digests[0])
-        other++;
-    for (int r = 0; r < c->size && r < 8; r++)
-        used +=
-            (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%016" PRIx64 " on rank %d (%s)",
-                             r ? ", " : "", c->digests[r], r, c->places[r].text);
-    if (c->size > 8)
+    if (c->share != TUTTI__NO_SHARE)
+        snprintf(what, sizeof what, " of share %lld of the optimizer's state", (long long)c->share);
+    for (int r = 0; r < c->size; r++)
+        if (held_by(c, r) && n++ < 8)
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used,
+                                     "%s%016" PRIx64 " on rank %d (%s)", n > 1 ? ", " : "",
+                                     held_by(c, r)->digest, r, places[r].text);
+    if (n > 8)
         snprintf(ranks + used, sizeof ranks - used, " and so on");
     return tutti__fail(
         TUTTI_ERR_MISMATCH,
-        "replicas differ at step %llu: the digest is %s; \"%s\" is the first that differs on ranks "
-        "0 and %d. Either a rank's memory is faulty, or something other than the optimizer has "
-        "changed it on some ranks only",
-        (unsigned long long)tutti_ctx_step(tutti_module_ctx(c->ddp->module)), ranks,
-        first_difference(c, 0, other, name), other);
+        "replicas differ at step %llu: the digest%s is %s; \"%s\" is the first that differs on "
+        "ranks %d and %d. Either a rank's memory is faulty, or something other than the optimizer "
+        "has changed it on some ranks only",
+        (unsigned long long)tutti_ctx_step(tutti_module_ctx(c->ddp->module)), what, ranks,
+        places[c->other].piece, c->right, c->other);
 }
 
 static tutti_status gather(const comparison *c, const void *mine, void *all, size_t bytes)
@@ -123,51 +180,48 @@ static tutti_status fail_alone(const tutti_ddp *ddp, tutti_status status)
     return status;
 }
 
-static tutti_status explain(comparison *c, const uint64_t *mine, tutti__replicas_result *result_p)
+/* The first piece in which the two differ, if this rank has the share. Gathers n hashes of each rank in `hashes`. */
+static tutti_status find_piece(const comparison *c, uint64_t *hashes, size_t n, char text[160])
 {
-    uint64_t *hashes = tutti__alloc((size_t)c->size * c->n * sizeof *hashes);
-    place *places = tutti__alloc((size_t)c->size * sizeof *places), here = {{0}};
-    tutti_status status = fail_alone(c->ddp, hashes && places ? TUTTI_OK : TUTTI_ERR_MEMORY);
+    uint64_t *mine = hashes + (size_t)c->size * n;
+    const tutti__persistent *piece;
+    size_t k = 0;
+
+    for (; k < n && (piece = piece_of(c, c->share, k)); k++)
+        mine[k] = c->mine->hashes[piece - c->mine->list];
+    TUTTI_TRY(gather(c, mine, hashes, n * sizeof *mine));
+    for (k = 0; k < n && hashes[(size_t)c->right * n + k] == hashes[(size_t)c->other * n + k]; k++)
+        ;
+    piece = piece_of(c, c->share, k);
+    snprintf(text, 160, "?");
+    if (piece)
+        tutti__persistent_describe(piece, text, 160);
+    return TUTTI_OK;
+}
+
+static tutti_status explain(const comparison *c, bool majority, tutti__replicas_result *result_p)
+{
+    const size_t n = (size_t)held_by(c, c->right)->n;
     const int rank = tutti_group_rank(c->ddp->group);
-    int right = -1;
+    uint64_t *hashes = tutti__alloc(((size_t)c->size + 1) * (n + 1) * sizeof *hashes);
+    place *places = tutti__alloc((size_t)c->size * sizeof *places), here = {.text = ""};
+    tutti_status status = fail_alone(c->ddp, hashes && places ? TUTTI_OK : TUTTI_ERR_MEMORY);
 
     tutti__host_and_core(here.text, sizeof here.text);
     if (status == TUTTI_OK)
-        status = gather(c, mine, hashes, c->n * sizeof *mine);
+        status = find_piece(c, hashes, n, here.piece);
     if (status == TUTTI_OK)
         status = gather(c, &here, places, sizeof here);
     if (status == TUTTI_OK) {
-        c->hashes = hashes;
-        c->places = places;
-        right = majority(c);
-        result_p->named = right < 0 || c->digests[rank] != c->digests[right];
-        status = right >= 0 ? fail_apart(c, right) : fail_undecided(c);
+        result_p->named = majority ? differ(c, c->right, rank) : held_by(c, rank) != NULL;
+        status = majority ? fail_apart(c, places) : fail_undecided(c, places);
     }
     free(hashes);
     free(places);
     return status;
 }
 
-/* mine: the hash of each, and room for one more; digests: room for one of each rank, and one more. */
-static tutti_status compare(comparison *c, uint64_t *mine, uint64_t *digests,
-                            const tutti__item *items, size_t n_items,
-                            tutti__replicas_result *result_p)
-{
-    bool differ = false;
-
-    mine[c->n] = tutti__hash64(items, n_items * sizeof *items);
-    digests[c->size] = tutti__hash64(mine, (c->n + 1) * sizeof *mine);
-    TUTTI_TRY(gather(c, &digests[c->size], digests, sizeof *digests));
-    c->digests = digests;
-    for (int r = 1; r < c->size; r++)
-        differ |= digests[r] != digests[0];
-    if (!differ)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__agree_on_items(c->ddp->group, items, n_items));
-    result_p->apart =
-        true; /* known from here on, even if those that know more end before this rank does */
-    return explain(c, mine, result_p);
-}
+/* ---- The comparison ---- */
 
 /* Buffers are the same only until a step computes with them. With shards every step ends with their mean; ranks that have just
  * joined have computed none. */
@@ -179,46 +233,67 @@ static bool buffers_are_shared(const tutti_ddp *ddp)
            ddp->buffers_round == tutti_module_ctx(ddp->module)->round;
 }
 
-/* Copies what ranks must have in common now. */
-static size_t take_replicated(const tutti_ddp *ddp, const tutti__checksums *checksums,
-                              tutti__persistent *list, uint64_t *hashes)
+/* What this rank has: first of what all have, to whose digest the hyper-parameters' is added. */
+static void list_held(const comparison *c, uint64_t items, held mine[MOST_HELD])
 {
-    const bool buffers = buffers_are_shared(ddp);
-    size_t n = 0;
+    mine[0] = (held){.share = TUTTI__NO_SHARE, .digest = items};
+    for (int k = 1; k < MOST_HELD; k++)
+        mine[k] = (held){.share = NOTHING};
+    for (size_t i = 0; i < c->mine->n; i++) {
+        const tutti__persistent *piece = &c->mine->list[i];
+        held *h = mine;
 
-    for (size_t i = 0; i < checksums->n; i++)
-        if (checksums->list[i].replicated &&
-            (buffers || checksums->list[i].kind != TUTTI__PERSISTENT_BUFFERS)) {
-            list[n] = checksums->list[i];
-            hashes[n++] = checksums->hashes[i];
-        }
-    return n;
+        if (!c->buffers && piece->kind == TUTTI__PERSISTENT_BUFFERS)
+            continue;
+        while (h->share != piece->share && h->share != NOTHING)
+            h++;
+        h->share = piece->share;
+        h->digest = tutti__hash64((uint64_t[]){h->digest, c->mine->hashes[i]}, 16);
+        h->n++;
+    }
+}
+
+/* all: room for MOST_HELD of each rank; first: as in find_share. */
+static tutti_status compare(comparison *c, held *all, const held **first, const tutti__item *items,
+                            size_t n_items, tutti__replicas_result *result_p)
+{
+    held mine[MOST_HELD];
+
+    list_held(c, tutti__hash64(items, n_items * sizeof *items), mine);
+    TUTTI_TRY(gather(c, mine, all, sizeof mine));
+    c->held = all;
+    c->share = find_share(c, first);
+    if (c->share == NOTHING)
+        return TUTTI_OK;
+    if (c->share == TUTTI__NO_SHARE)
+        TUTTI_TRY(tutti__agree_on_items(c->ddp->group, items, n_items));
+    result_p->apart =
+        true; /* known from here on, even if those that know more end before this rank does */
+    return explain(c, find_right(c), result_p);
 }
 
 tutti_status tutti__compare_replicas(const tutti_ddp *ddp, const tutti__checksums *checksums,
                                      tutti_status local, tutti__replicas_result *result_p)
 {
-    comparison c = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
-    uint64_t *hashes = tutti__alloc((checksums->n + 1) * sizeof *hashes);
-    uint64_t *digests = tutti__alloc(((size_t)c.size + 1) * sizeof *digests);
-    tutti__persistent *list = tutti__alloc((checksums->n + 1) * sizeof *list);
+    comparison c = {.ddp = ddp,
+                    .mine = checksums,
+                    .buffers = buffers_are_shared(ddp),
+                    .size = tutti_group_size(ddp->group)};
+    held *all = tutti__alloc((size_t)c.size * MOST_HELD * sizeof *all);
+    const held **first = tutti__alloc(((size_t)c.size + 2) * sizeof *first);
     tutti__item *items = NULL;
     size_t n_items = 0;
     tutti_status status = local;
 
     *result_p = (tutti__replicas_result){0};
-    if (status == TUTTI_OK && !(hashes && digests && list))
+    if (status == TUTTI_OK && !(all && first))
         status = TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK)
         status = tutti__optim_items(ddp->module->root->optims, NULL, &items, &n_items);
-    if (fail_alone(ddp, status) == TUTTI_OK) {
-        c.n = take_replicated(ddp, checksums, list, hashes);
-        c.list = list;
-        status = compare(&c, hashes, digests, items, n_items, result_p);
-    }
-    free(list);
-    free(hashes);
-    free(digests);
+    if (fail_alone(ddp, status) == TUTTI_OK)
+        status = compare(&c, all, first, items, n_items, result_p);
+    free(all);
+    free(first);
     free(items);
     return status;
 }

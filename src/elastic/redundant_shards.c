@@ -25,13 +25,16 @@ enum { AUTOMATIC = -1, BUDGET = 250, ENDS_AFTER = 2, MOST_UNPLACED = 3 };
 
 tutti_status tutti__redundancy_init(tutti_elastic *e)
 {
-    long every;
+    const char *text = tutti__env_text(TUTTI__ENV_CHECK_SHARDS);
+    int64_t *every = &e->redundant.every;
 
-    e->redundant.every = AUTOMATIC;
-    if (strcmp(tutti__env_text(TUTTI__ENV_CHECK_SHARDS), "auto") == 0)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__env_int(TUTTI__ENV_CHECK_SHARDS, 0, INT_MAX, &every));
-    e->redundant.every = every;
+    if (strcmp(text, "auto") == 0)
+        *every = AUTOMATIC;
+    else if (!tutti__parse_int64(text, every) || *every < 0 || *every > INT_MAX)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "TUTTI_CHECK_SHARDS is \"%.40s\", expected auto, or an interval of 0 "
+                           "(never) to %d steps",
+                           text, INT_MAX);
     return TUTTI_OK;
 }
 
@@ -337,13 +340,26 @@ static tutti_status fail_undecided(const tutti_elastic *e, const decision *made)
         (uint64_t)dispute->digest[0], dispute->rank[1], (uint64_t)dispute->digest[1], a, b);
 }
 
-/* `text`: that rank r was wrong. It stays, or ends, and then the others continue without it. */
-static tutti_status end_or_stay(tutti_elastic *e, int r, bool ends, const char *text)
+bool tutti__elastic_take_wrong(tutti_elastic *e, char *what, size_t bytes)
+{
+    char *wrong = e->redundant.wrong;
+    const bool any = *wrong;
+
+    snprintf(what, bytes, "%s", wrong);
+    *wrong = '\0';
+    return any;
+}
+
+/* `text`: that rank r was wrong, in `what`. It stays, or ends, and then the others continue without it. */
+static tutti_status end_or_stay(tutti_elastic *e, int r, const char *what, bool ends,
+                                const char *text)
 {
     const bool me = r == tutti_group_rank(e->group);
     tutti_status status;
 
     e->redundant.caught += me;
+    if (me)
+        snprintf(e->redundant.wrong, sizeof e->redundant.wrong, "%s", what);
     if (!ends)
         return TUTTI_OK;
     if (me)
@@ -357,7 +373,7 @@ static tutti_status report_wrong(tutti_elastic *e, const decision *made)
 {
     const report *its = &made->reports[made->wrong];
     const bool ends = made->repeats || its->caught + 1 >= ENDS_AFTER;
-    char who[256], text[640];
+    char who[256], what[32], text[640];
     const int teller =
         made->wrong == 0 && ends && e->size > 1; /* that one ends with this message */
 
@@ -373,7 +389,8 @@ static tutti_status report_wrong(tutti_elastic *e, const decision *made)
     if (tutti_group_rank(e->group) == teller)
         tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
     e->redundant.spoiled = made->repeats;
-    return end_or_stay(e, made->wrong, ends, text);
+    snprintf(what, sizeof what, "shard %d", (int)made->dispute->shard);
+    return end_or_stay(e, made->wrong, what, ends, text);
 }
 
 static tutti_status vote(tutti_elastic *e)
@@ -428,7 +445,7 @@ tutti_status tutti__redundancy_report_damage(tutti_elastic *e, bool *again_p)
     tutti__redundancy *d = &e->redundant;
     int wrong = find_flags(e, TUTTI__OWN_DAMAGE, false);
     const int seer = find_flags(e, TUTTI__SEES_DAMAGE, false);
-    char who[256] = "a rank", text[640];
+    char who[256] = "a rank", what[160], text[640];
     bool ends;
 
     if (seer < 0) {
@@ -449,17 +466,17 @@ tutti_status tutti__redundancy_report_damage(tutti_elastic *e, bool *again_p)
         describe(e, wrong, sched_getcpu(), who);
     else if (wrong >= 0)
         tutti__group_rank_text(e->group, wrong, who, sizeof who);
-    snprintf(
-        text, sizeof text,
-        "training step %llu: in the memory of %s%s the sums over shards%s%s%s have changed since "
-        "they were added up%s",
-        (unsigned long long)e->step + 1, who, wrong < 0 ? ", or on the way to another," : "",
-        d->damaged[0] ? " of \"" : "", d->damaged, d->damaged[0] ? "\"" : "",
-        ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
-             : "; the step is computed again, nothing of it has reached the weights");
+    snprintf(what, sizeof what, "the sums over shards%s%s%s", d->damaged[0] ? " of \"" : "",
+             d->damaged, d->damaged[0] ? "\"" : "");
+    snprintf(text, sizeof text,
+             "training step %llu: in the memory of %s%s %s have changed since they were added up%s",
+             (unsigned long long)e->step + 1, who, wrong < 0 ? ", or on the way to another," : "",
+             what,
+             ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
+                  : "; the step is computed again, nothing of it has reached the weights");
     if (tutti_group_rank(e->group) == (wrong >= 0 ? wrong : seer) && !ends)
         tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
-    return wrong < 0 ? TUTTI_OK : end_or_stay(e, wrong, ends, text);
+    return wrong < 0 ? TUTTI_OK : end_or_stay(e, wrong, what, ends, text);
 }
 
 tutti_status tutti__redundancy_end_discarded(tutti_elastic *e)

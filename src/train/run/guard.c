@@ -5,6 +5,8 @@
  * Replicas have the same bits after each update, so one with others is wrong. Between two updates nothing writes parameters and
  * optimizer state, so what has changed there is faulty memory: that is found on a rank alone, also if it is the only one, and before
  * anything of it is in an update. docs/guard.md */
+#include "comm/bootstrap/launcher_environment.h"
+#include "elastic/settings.h"
 #include "train/run/run.h"
 
 #include <math.h>
@@ -67,52 +69,60 @@ static bool was_before(const tutti__train_run *run, const json_t *entry, const c
     return its_host && strcmp(its_host, host) == 0 && (same_rank || !same_step);
 }
 
-/* A line of guard.jsonl in the run folder; *before_p: how many there were of this host. Without one it is only not written. */
-static void record(const tutti__train_run *run, const char *what, int *before_p)
+/* The line of this process; NULL: no memory. */
+static json_t *entry_of(const tutti__train_run *run, const char *what, const char *host)
+{
+    tutti__env_group env = {.rank = run->session.rank};
+
+    (void)!tutti__env_group_read_ranks(&env); /* it was read before */
+    return json_pack("{s:f s:I s:i s:i s:i s:s s:i s:s}", "time", tutti__wall_seconds(), "step",
+                     (json_int_t)run->position.at.step, "rank", run->session.rank, "worker",
+                     env.rank, "process", (int)getpid(), "host", host, "core", sched_getcpu(),
+                     "found", what);
+}
+
+/* A line of guard.jsonl in the run folder; without one it is only not written. */
+static void record(const tutti__train_run *run, const char *what)
 {
     char path[TUTTI__CONFIG_TEXT + 32], host[65] = "";
+    int before = 0;
     json_t *entry;
     char *text;
     FILE *file;
 
-    *before_p = 0;
     gethostname(host, sizeof host - 1);
     snprintf(path, sizeof path, "%s/guard.jsonl", run->session.config->run_dir);
     file = fopen(path, "a+e");
     if (!file)
         return;
     while ((entry = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL))) {
-        *before_p += was_before(run, entry, host);
+        before += was_before(run, entry, host);
         json_decref(entry);
     }
     (void)fseek(file, 0, SEEK_END); /* from reading to writing */
-    entry = json_pack("{s:f s:I s:i s:s s:i s:s}", "time", tutti__wall_seconds(), "step",
-                      (json_int_t)run->position.at.step, "rank", run->session.rank, "host", host,
-                      "core", sched_getcpu(), "found", what);
+    entry = entry_of(run, what, host);
     text = entry ? json_dumps(entry, JSON_COMPACT) : NULL;
     if (text)
         fprintf(file, "%s\n", text);
     free(text);
     json_decref(entry);
     fclose(file);
+    if (before > 0)
+        tutti_log(TUTTI_LOG_ERROR, "guard",
+                  "this host was named %d time%s before in this run (guard.jsonl): take it out of "
+                  "the job",
+                  before, tutti__s((uint64_t)before));
 }
 
 /* This rank was caught, with the thread's message, which becomes the run's. */
 static tutti_status caught(tutti__train_run *run, const char *what)
 {
     char message[2048];
-    int before;
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     run->guard.caught = true;
-    if (what) {
-        record(run, what, &before);
-        if (before > 0)
-            tutti_log(TUTTI_LOG_ERROR, "guard",
-                      "this host was named %d time%s before in this run (guard.jsonl): take it out "
-                      "of the job",
-                      before, tutti__s((uint64_t)before));
-    }
+    if (what)
+        record(run, what);
     return tutti__fail_again(TUTTI_ERR_DEVICE, message);
 }
 
@@ -188,17 +198,26 @@ tutti_status tutti__guard_memory(tutti__train_run *run)
 
     if (!g->checksums.list || g->checksums_step != step)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__checksums_compare(&g->checksums, ddp, tutti__ddp_stream(ddp), &changed));
+    TUTTI_TRY(tutti__checksums_compare(&g->checksums, ddp, tutti__ddp_stream(ddp),
+                                       run->session.shards > 0 && tutti__ddp_shards_open(ddp),
+                                       &changed));
     if (changed) {
         tutti__persistent_describe(changed, name, sizeof name);
         (void)tutti__checksums_differ(changed, run->session.rank, step);
         status = caught(run, name);
         g->alone = true;
     }
-    tutti__guard_forget(run);
     g->memory_seconds = seconds_since(begin_ns);
     g->seconds += g->memory_seconds;
     return status;
+}
+
+void tutti__guard_shards(const tutti__train_run *run)
+{
+    char what[160];
+
+    if (tutti__elastic_take_wrong(run->session.elastic, what, sizeof what))
+        record(run, what);
 }
 
 void tutti__guard_forget(tutti__train_run *run)

@@ -374,6 +374,7 @@ static void leave(tutti__train_run *run)
         stop->signal = run->position.stop;
     run->session.group = NULL;
     tutti__guard_forget(run);
+    run->guard.begun = false; /* what the next group begins with */
     (void)!gather(run);
 }
 

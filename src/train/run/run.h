@@ -42,7 +42,7 @@ typedef struct tutti__stop_wish {
 typedef struct tutti__guard {
     tutti__checksums checksums; /* of the memory after step `checksums_step` */
     uint64_t checksums_step;
-    bool begun;                            /* there are checksums of what this process began with */
+    bool begun;                            /* there were checksums of what it began with */
     double check_seconds, compare_seconds; /* of the last comparison of replicas, and of memory */
     double memory_seconds;
     double step_seconds; /* of `steps` steps of this process, without the first */
@@ -169,10 +169,12 @@ void tutti__guard_count_step(tutti__train_run *run);
 /* Collective, between steps: compares replicas, takes checksums of memory, and decides when this is due again. DEVICE if the memory of ranks differs,
  * on all of them. */
 tutti_status tutti__guard_check(tutti__train_run *run);
-/* Before the first step of this process: takes checksums of what was made or loaded. */
+/* Before the first step of this process, or by shards in a group: takes checksums of what was made, loaded or received. */
 tutti_status tutti__guard_begin(tutti__train_run *run);
 /* Before an update, or before this rank's part of it reaches others: DEVICE if memory has changed since the checksums of the last one. */
 tutti_status tutti__guard_memory(tutti__train_run *run);
+/* By shards, after a try: records what this process was found to have computed wrong. */
+void tutti__guard_shards(const tutti__train_run *run);
 /* Compares replicas at the end of the run, also with guard=0. Collective. */
 tutti_status tutti__guard_compare(tutti__train_run *run);
 /* The memory is about to be written by others than an update. */

@@ -212,6 +212,7 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     uint64_t taken_over;
     int shard;
 
+    TUTTI_TRY(tutti__guard_begin(run));
     tutti__run_begin_step(run);
     TUTTI_TRY(tutti__run_trace_before(run));
     *over_p = !tutti_elastic_begin(e);
@@ -229,6 +230,7 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     if (tutti_elastic_finish(e))
         return commit(run, rest_of(run), begin_ns);
     tutti__worker_note_failure(run);
+    tutti__guard_shards(run);
     return TUTTI_OK;
 }
 

@@ -63,7 +63,7 @@ static tutti_status check_memory(const tutti__writer *w)
 
     if (w->checksums.n == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__checksums_compare(&w->checksums, w->writing.ddp, w->stream, &changed));
+    TUTTI_TRY(tutti__checksums_compare(&w->checksums, w->writing.ddp, w->stream, false, &changed));
     return changed ? tutti__checksums_differ(changed, w->writing.rank, w->writing.step) : TUTTI_OK;
 }
 
