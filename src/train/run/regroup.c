@@ -378,6 +378,7 @@ static void leave(tutti__train_run *run)
         run->worker->saved_step = 0;
         run->worker->saved_epoch = 0;
     }
+    run->guard.begun = false; /* what the next group begins with */
 }
 
 static tutti_status regroup(void *self, tutti_group *group)

@@ -108,7 +108,7 @@ static tutti_status compute(tutti__train_run *run, int shard)
     s->step.samples = (uint64_t *)counters + TUTTI__COUNT_SAMPLES;
     if (!tutti__session_next_batch(s, run->position.at.batch, &batch))
         return tutti_loader_status(s->data.train_loader);
-    if (!tutti__elastic_is_trial(s->elastic))
+    if (!tutti__elastic_is_discarded(s->elastic))
         ask_ahead(run, shard);
     TUTTI_TRY(tutti__session_accumulate(s, &batch, begin_ns, &rest));
     count_shard(s, counters);
@@ -212,6 +212,7 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     uint64_t taken_over;
     int shard;
 
+    TUTTI_TRY(tutti__guard_begin(run));
     tutti__run_begin_step(run);
     TUTTI_TRY(tutti__run_trace_before(run));
     *over_p = !tutti_elastic_begin(e);
@@ -222,13 +223,14 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     count_signal(run);
     while ((shard = tutti_elastic_shard(e)) >= 0)
         TUTTI_TRY(compute(run, shard));
-    if (!tutti__elastic_is_trial(e)) /* the update that follows is not this try's */
+    if (!tutti__elastic_is_discarded(e)) /* the update that follows is not this try's */
         TUTTI_TRY(tutti__guard_memory(run));
     counters_of(run)[TUTTI__COUNT_TAKEN_OVER] =
         (int64_t)(tutti_elastic_get_stats(e).taken_over - taken_over);
     if (tutti_elastic_finish(e))
         return commit(run, rest_of(run), begin_ns);
     tutti__worker_note_failure(run);
+    tutti__guard_shards(run);
     return TUTTI_OK;
 }
 

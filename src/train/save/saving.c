@@ -248,7 +248,7 @@ static tutti_status write_one(tutti__saving *s)
                               .keep = (size_t)s->session->config->keep_checkpoints,
                               .best = tutti__best_is_kept(s->session->config) &&
                                       s->position->best.step == s->position->at.step,
-                              .seal = s->seal,
+                              .checksums = s->checksums,
                               .ddp = s->session->ddp,
                               .rank = s->session->rank,
                               .hook_bytes = tutti__powersgd_bytes(&s->session->hook),

@@ -21,7 +21,7 @@ typedef struct tutti__saving {
     const tutti__position *position;
     tutti__totals *totals;
     const tutti__run_folder *folder;
-    const tutti__seal *seal; /* of the memory that is saved; n 0: none */
+    const tutti__checksums *checksums; /* of the memory that is saved; n 0: none */
     tutti__progress *progress;
 
     tutti__writer
