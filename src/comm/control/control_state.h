@@ -61,7 +61,7 @@ typedef struct tutti__link {
     uint64_t thread;      /* the kernel id of its control thread; 0: not known */
     tutti__wire_head head;
     size_t got;              /* bytes of header and body that are read */
-    int came;                /* descriptor with the frame being read; -1: none */
+    int came;                /* descriptor with the frame being read; -1: none; LOST */
     char *text;              /* memory for a cause */
     tutti__control *control; /* of the frame being read; NULL: none has that id */
     /* Under the lock. */
@@ -130,11 +130,11 @@ struct tutti__links {
 
 typedef struct tutti__handle {
     struct tutti__handle *next;
-    int fd;
-    uint64_t number;
+    tutti__handed handed;
 } tutti__handle;
 
-enum { TUTTI__MAX_HANDLES = 8 };
+/* LOST: in place of a descriptor that came, for which this process had none. */
+enum { TUTTI__MAX_HANDLES = 8, TUTTI__LOST = -2 };
 
 /* Of a failure that no call has reported. */
 enum { TUTTI__REPORT_NONE, TUTTI__REPORT_DUE, TUTTI__REPORT_RUNNING, TUTTI__REPORT_DONE };
@@ -192,8 +192,9 @@ static inline void tutti__control_judge_cause(tutti__control *control, const tut
 }
 
 /* ---- memory_handle.c ---- */
-/* Takes ownership of the descriptor. With the turn. */
-void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number);
+/* Takes ownership of the descriptor, which came with the frame. With the turn. */
+void tutti__control_keep_handle(tutti__control *control, int rank, int fd,
+                                const tutti__frame *head);
 
 /* ---- link.c ---- */
 void tutti__links_wake(tutti__links *links);

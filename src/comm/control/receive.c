@@ -79,7 +79,7 @@ static void hear(tutti__links *links, int at)
         if (head->culprit >= 0 && head->culprit < control->comm->size && head->culprit != rank)
             tutti__control_farewell(control, head->culprit, rank, head->id);
     } else if (rank >= 0) {
-        tutti__control_keep_handle(control, rank, link->came, head->id);
+        tutti__control_keep_handle(control, rank, link->came, head);
         link->came = -1;
     }
     if (link->came >= 0)
@@ -101,11 +101,13 @@ static bool sound(const tutti__control *control, const tutti__frame *head)
     return head->bytes == (head->kind == TUTTI__FRAME_CALL ? sizeof(tutti__signature) : 0);
 }
 
-/* Keeps the descriptor that came with the bytes of a frame. */
+/* Keeps the descriptor that came with the bytes of a frame. The kernel drops one if this process has no other free. */
 static void keep_fd(tutti__link *link, struct msghdr *message)
 {
     const struct cmsghdr *head = CMSG_FIRSTHDR(message);
 
+    if (message->msg_flags & MSG_CTRUNC)
+        link->came = TUTTI__LOST;
     if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
         return;
     if (link->came >= 0)
