@@ -596,6 +596,25 @@ static void test_levels(void **state)
         }
 }
 
+/* Pieces between the hosts are of two sizes, of which the smaller one needs more memory: it is cut into fewer parts. */
+static void test_pieces_of_hosts(void **state)
+{
+    const tutti__coll_algorithm *algorithm = tutti__coll_find(TUTTI__OP_ALL_REDUCE, "hierarchical");
+
+    (void)state;
+    assert_non_null(algorithm);
+    check_call(
+        algorithm,
+        &(tutti__coll){.op = TUTTI__OP_ALL_REDUCE,
+                       .dtype = TUTTI_BF16,
+                       .redop = TUTTI_AVG,
+                       .size = 4,
+                       .count = 48 * 2 * 8 * 8 * 34 - 1, /* parts, places, parts of chunks */
+                       .chunk = 34,
+                       .block = {2}},
+        false);
+}
+
 /* An operation's rows stand together, `direct` first, and no name twice: what the choice and its messages rely on. */
 static void test_table(void **state)
 {
@@ -614,9 +633,9 @@ static void test_table(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),
-                                       cmocka_unit_test(test_every_algorithm),
-                                       cmocka_unit_test(test_levels)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table), cmocka_unit_test(test_every_algorithm),
+        cmocka_unit_test(test_levels), cmocka_unit_test(test_pieces_of_hosts)};
 
     return cmocka_run_group_tests_name("comm/rounds", tests, NULL, NULL);
 }

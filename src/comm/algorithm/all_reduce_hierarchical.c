@@ -105,19 +105,38 @@ static size_t most_actions(const tutti__coll *call)
     return 5 * (size_t)places(call) + n_parts(call) * algorithm_between(call)->most_actions(&c);
 }
 
-/* A part's piece, and the scratch of the algorithm between the hosts: as much on each, but that a rank may need none whose part another
- * takes over. */
-static size_t slot(const tutti__coll *call)
+/* Of the algorithm between the hosts, for a piece of this size: as much on each rank, but that one may need none whose part another takes over. */
+static size_t work_between(const tutti__coll *call, size_t count)
 {
     const tutti__coll_algorithm *a = algorithm_between(call);
-    tutti__coll c = between(call, largest(call));
+    const tutti__coll c = between(call, count);
     const int some[] = {0, 1, c.size - 1};
     size_t most = 0;
 
     for (int i = 0; i < 3 && a->work; i++) {
-        size_t here = a->work(&c, some[i]);
+        const size_t here = a->work(&c, some[i]);
 
         most = here > most ? here : most;
+    }
+    return most;
+}
+
+/* A part's piece, and the scratch of the algorithm between the hosts. A smaller piece may be cut into fewer parts there, and need more: the
+ * sizes are those of all pieces but the last, and of the last, of all parts but the last, and of the last. */
+static size_t slot(const tutti__coll *call)
+{
+    const size_t whole = part(call, 0).count, parts[] = {whole, call->count % whole};
+    size_t most = 0;
+
+    for (size_t k = 0; k < TUTTI__COUNT_OF(parts) && parts[k] > 0; k++) {
+        const size_t full = tutti__part(parts[k], (size_t)places(call), 0, 1).count;
+        const size_t pieces[] = {full, parts[k] % full};
+
+        for (size_t i = 0; i < TUTTI__COUNT_OF(pieces) && pieces[i] > 0; i++) {
+            const size_t here = work_between(call, pieces[i]);
+
+            most = here > most ? here : most;
+        }
     }
     return largest(call) + most;
 }
