@@ -90,7 +90,7 @@ tutti_status tutti__part_plan(tutti__part *part, const char *stem, const tutti_m
     return tutti__group_agree(group, status);
 }
 
-tutti_status tutti__part_take(tutti__part *part, tutti__mover *mover)
+static tutti_status gather_all(tutti__part *part, tutti__mover *mover)
 {
     size_t k = 0;
 
@@ -100,7 +100,19 @@ tutti_status tutti__part_take(tutti__part *part, tutti__mover *mover)
         TUTTI_TRY(tutti__whole_gather(&part->wholes, i, &part->pieces, mover,
                                       own ? (char *)(uintptr_t)part->sources[k++].array.p : NULL));
     }
-    return tutti__mover_wait(mover);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__part_take(tutti__part *part, tutti__mover *mover)
+{
+    const tutti_status status = gather_all(part, mover);
+    char why[1024];
+
+    if (status == TUTTI_OK)
+        return tutti__mover_wait(mover);
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    (void)!tutti__mover_wait(mover); /* sends read the pieces, which may go after this */
+    return tutti__fail_again(status, why);
 }
 
 tutti_status tutti__part_digest(const tutti__part *part, tutti__mover *mover, char digest[33])

@@ -370,7 +370,16 @@ static void give_up(tutti__saving *s)
         snprintf(who, sizeof who, "rank %d of %d", culprit, tutti_group_size(group));
     tutti__fail(TUTTI_ERR_PEER, "all ranks were writing their parts of it, and %s was lost", who);
     note_failure(s, tutti__writer_step(s->writer));
-    print_error(s, "%s; training continues, and tries again at the next checkpoint", s->unsaved);
+    print_error(s,
+                "%s; training continues, and writes it again if its step is still the last one, "
+                "else the next one",
+                s->unsaved);
+}
+
+/* The rank that says what has become of a checkpoint: 0, or, if that is the one that was lost, the next. */
+static int speaker(const tutti__saving *s)
+{
+    return tutti_group_culprit(s->session->group) == 0 ? 1 : 0;
 }
 
 bool tutti__saving_leave(tutti__saving *s)
@@ -381,7 +390,7 @@ bool tutti__saving_leave(tutti__saving *s)
     if (!is_divided(s)) /* rank 0 goes on alone */
         return true;
     complete = !is_lost(settle(s));
-    if (!complete && s->session->rank == 0)
+    if (!complete && s->session->rank == speaker(s))
         give_up(s);
     (void)!tutti__writer_divide(s->writer, NULL);
     return complete;
