@@ -60,6 +60,9 @@ static const char HELP[] =
     "is "
     "larger than one\n"
     "                           (gpt2, llama); the text is the same, up to the rounding of sums\n"
+    "  --pipeline P             P processes, each with a stage of its blocks (gpt2, llama); the "
+    "same "
+    "text\n"
     "  --zero 3 --ranks N       N processes, each with its share of the weights; those that a "
     "layer "
     "needs come\n"
@@ -80,10 +83,10 @@ static const char *const KEYS[] = {TUTTI__MODEL_FLAGS, "--amp", "--threads", "--
 static const char *const SIZES[] = {"--layers",  "--width", "--heads",    "--kv-heads",
                                     "--context", "--vocab", "--ffn-width"};
 static const char *const OWN[] = {
-    "--tokenizer", "--prompt",  "--prompt-file", "--tokens",  "--temperature",
-    "--top-k",     "--top-p",   "--seed",        "--samples", "--weights",
-    "--no-prompt", "--no-stop", "--stats",       "--help",    "-n",
-    "--tensor",    "--zero",    "--ranks"};
+    "--tokenizer", "--prompt",   "--prompt-file", "--tokens",  "--temperature",
+    "--top-k",     "--top-p",    "--seed",        "--samples", "--weights",
+    "--no-prompt", "--no-stop",  "--stats",       "--help",    "-n",
+    "--tensor",    "--pipeline", "--zero",        "--ranks"};
 
 /* Where the line's words go. */
 typedef struct line {
@@ -138,6 +141,8 @@ static tutti_status set_value(line *l, const char *flag, const char *text)
         return read_count(flag, text, 1, INT32_MAX, &job->tokens);
     else if (strcmp(flag, "--tensor") == 0)
         return read_count(flag, text, 1, TUTTI__MOST_WORKERS, &job->tensor);
+    else if (strcmp(flag, "--pipeline") == 0)
+        return read_count(flag, text, 1, TUTTI__MOST_WORKERS, &job->pipeline);
     else if (strcmp(flag, "--ranks") == 0)
         return read_count(flag, text, 1, TUTTI__MOST_WORKERS, &l->ranks);
     else if (strcmp(flag, "--zero") == 0)
@@ -300,18 +305,21 @@ static tutti_status check_prompt(const line *l)
 static tutti_status check_layout(line *l)
 {
     const bool launched = tutti__launcher_find().name != NULL;
+    const bool tensor = l->job.tensor > 1, pipeline = l->job.pipeline > 1;
 
-    if (l->job.zero && l->job.tensor > 1)
-        return tutti__fail(TUTTI_ERR_ARG, "--zero 3 and --tensor both divide the model; expected "
-                                          "one of them");
+    if ((l->job.zero != 0) + tensor + pipeline > 1)
+        return tutti__fail(TUTTI_ERR_ARG, "%s and %s both divide the model; expected one of them",
+                           l->job.zero ? "--zero 3" : "--pipeline",
+                           tensor ? "--tensor" : "--pipeline");
     if (l->ranks > 0 && !l->job.zero)
-        return tutti__fail(TUTTI_ERR_ARG, "--ranks is for --zero 3, among whose ranks the weights "
-                                          "are divided; with --tensor T there are T");
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--ranks is for --zero 3, among whose ranks the weights are divided; "
+                           "with --tensor T there are T, with --pipeline P there are P");
     if (l->job.zero && l->ranks == 0 && !launched)
         return tutti__fail(TUTTI_ERR_ARG,
                            "--zero 3 divides the weights among ranks; add --ranks N");
-    if (l->job.tensor > 1)
-        l->ranks = l->job.tensor;
+    if (tensor || pipeline)
+        l->ranks = tensor ? l->job.tensor : l->job.pipeline;
     if (l->ranks == 1) /* nothing is divided, and this process is it */
         l->job.zero = 0;
     return TUTTI_OK;

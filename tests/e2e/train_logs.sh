@@ -131,6 +131,8 @@ done
 gpt="--model gpt2 --data shakespeare --layers 1 --heads 2 --width 16 --context 8 --batch-size 4 --max-steps 1 --lr 0 --eval-every 0 --sample-tokens 0 --tensorboard --histograms 1"
 train whole $gpt
 train parts -n 4 $gpt --batch-size 2 --tensor 2 --zero 1
+train stages -n 2 $gpt --pipeline 2 --micro-batches 1
+train divided -n 8 $gpt --batch-size 2 --pipeline 2 --tensor 2 --zero 1 --micro-batches 1
 read_back "histograms of layouts" <<'PYTHON'
 def histograms(run):
     (path,) = glob.glob(run + "/tensorboard/events.out.tfevents.*")
@@ -141,10 +143,13 @@ assert len(plain) == 8 and all([s for s, *_ in p] == [2, 4] for p in plain.value
 for run in ("zero1", "zero2", "zero3", "replicas"):
     assert histograms(run) == plain, run
 assert {t: p for t, p in histograms("alone").items() if t.startswith("parameters/")} == histograms("sharers")
-whole, parts = histograms("whole"), histograms("parts")
-assert whole.keys() == parts.keys() and len(whole) >= 20
-assert all(whole[t] == parts[t] for t in whole if t.startswith("parameters/"))
-assert all(whole[t][0][3] == parts[t][0][3] for t in whole)  # as many gradients, of other rounding
+whole = histograms("whole")
+for run in ("parts", "divided"):
+    parts = histograms(run)
+    assert whole.keys() == parts.keys() and len(whole) >= 20, run
+    assert all(whole[t] == parts[t] for t in whole if t.startswith("parameters/")), run
+    assert all(whole[t][0][3] == parts[t][0][3] for t in whole), run  # as many gradients, of other rounding
+assert whole == histograms("stages")
 PYTHON
 
 # ---- A new run in the same folder: the earlier curves are removed.

@@ -58,7 +58,6 @@ refused 2 "give one of the two" "$TUTTI" train -n 2 --pipeline 2 --micro-batches
 refused 2 "pipeline_cuts: it is for a pipeline" "$TUTTI" train --pipeline-cuts fc --run-dir no
 refused 2 "shards" "$TUTTI" train -n 2 --pipeline 2 --shards 2 --run-dir no
 refused 2 "zero: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --zero 3 --run-dir no
-refused 2 "histograms: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --histograms 2 --run-dir no
 refused 2 "find_unused: with pipeline=2" "$TUTTI" train -n 2 --pipeline 2 --find-unused true --run-dir no
 refused 2 "pipeline_schedule: it is for a pipeline" "$TUTTI" train --pipeline-schedule gpipe --run-dir no
 

@@ -146,6 +146,10 @@ for run in all.2 llama.1; do
     "$TUTTI" generate $run $how >text.1 || fail "generate from $run"
     timeout 100 "$TUTTI" generate $run $how --tensor 2 >text.2 2>text.err || { cat text.err; fail "generate from $run by two ranks"; }
     cmp text.1 text.2 || fail "another text of $run by two ranks"
+    for stages in ${ALL:+3 4} 2; do # longer than the context
+        timeout 100 "$TUTTI" generate $run $how --pipeline $stages >text.2 2>text.err || { cat text.err; fail "generate from $run in $stages stages"; }
+        cmp text.1 text.2 || fail "another text of $run in $stages stages"
+    done
 done
 timeout 100 "$TUTTI" generate all.2 --prompt - -n 60 --temperature 0.7 --samples 2 --seed 5 --tensor 4 <prompt >text.2 2>text.err || { cat text.err; fail "generate with a prompt of standard input"; }
 "$TUTTI" generate all.2 $how >text.1
@@ -165,6 +169,9 @@ timeout 100 "$TUTTI" run -n 2 "$TUTTI" generate all.2 $how --zero 3 >text.3 2>te
 refused 2 "--zero 3 divides the weights among ranks; add --ranks N" "$TUTTI" generate all.2 --zero 3
 refused 2 "--zero 3 and --tensor both divide the model" "$TUTTI" generate all.2 --zero 3 --tensor 2
 refused 2 "--ranks is for --zero 3" "$TUTTI" generate all.2 --ranks 2
+refused 2 "--pipeline and --tensor both divide the model" "$TUTTI" generate all.2 --pipeline 2 --tensor 2
+refused 2 "blocks, and 9 ranks with 1 stages each make 9" "$TUTTI" generate all.2 --pipeline 9
+refused 1 "there is no such file or folder" "$TUTTI" generate nothing --pipeline 2
 refused 2 '--zero is "2", expected 3' "$TUTTI" generate all.2 --zero 2 --ranks 2
 refused 1 "there is no such file or folder" "$TUTTI" generate nothing --zero 3 --ranks 2
 

@@ -108,7 +108,6 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         {c->find_unused, "find_unused", "may skip what another stage waits for; leave it out"},
         {c->static_graph, "static_graph", "may skip what another stage waits for; leave it out"},
         {c->lr_find, "lr_find", "changes weights and takes them back; use pipeline=1 for it"},
-        {c->histograms, "histograms", "shows the tensors of one rank; leave it out"},
         {strcmp(c->comm_hook, "powersgd") == 0, "comm_hook",
          "keeps, with powersgd, as much on each rank; use none, bf16 or fp16"},
         {parts->own.hooks, "hooks", "gives the program a part of the model; leave the hooks out"},

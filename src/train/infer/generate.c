@@ -7,6 +7,7 @@
 #include "data/text/tokenizer.h"
 #include "data/text/tokens.h"
 #include "nn/nn.h"
+#include "pipeline/pipeline.h"
 #include "train/config/agreement.h"
 #include "train/config/config_language.h"
 #include "train/config/hf_config.h"
@@ -35,8 +36,9 @@ typedef struct writer {
     tutti__generation generation;
     tutti_group *group; /* of the ranks that divide the model; NULL: it is not divided */
     tutti_peers peers;
-    tutti_ddp *ddp;      /* of shares of the weights (zero 3); NULL: none */
-    size_t vocab, limit; /* tokens that the model knows; those of the tokenizer */
+    tutti_ddp *ddp;           /* of shares of the weights (zero 3); NULL: none */
+    tutti_pipeline *pipeline; /* of which `model` is this rank's part; NULL: none */
+    size_t vocab, limit;      /* tokens that the model knows; those of the tokenizer */
     int64_t context,
         positions; /* the most tokens that the model looks at; rows of its table, 0: it has none */
     FILE *out;
@@ -116,8 +118,8 @@ static bool is_first(const writer *w)
     return !w->group || tutti_group_rank(w->group) == 0;
 }
 
-/* path: on rank 0, which reads tensor by tensor and sends each rank what it has. */
-static tutti_status load_weights(writer *w, const char *path)
+/* path: on rank 0, which reads tensor by tensor and sends each rank what it has; with stages each rank reads its own. */
+static tutti_status load_weights(writer *w, char path[4096])
 {
     static const tutti_load_opts load = {.finite = true};
     const char *lora = w->config.lora_init;
@@ -126,7 +128,9 @@ static tutti_status load_weights(writer *w, const char *path)
 
     if (w->job->zero)
         TUTTI_TRY(tutti_ddp_new(&w->ddp, m, w->group, &(tutti_ddp_opts){.zero = 3}));
-    if (w->group)
+    if (w->pipeline)
+        TUTTI_TRY(tutti_broadcast(w->group, TUTTI_BUF(path, 4096, TUTTI_U8), 0, NULL));
+    if (w->group && !w->pipeline)
         TUTTI_TRY(
             tutti__module_load_pieces(m, w->group, path, &load, *lora != '\0', text, sizeof text));
     else
@@ -153,12 +157,18 @@ static tutti_status make_model(writer *w)
     TUTTI_TRY(tutti_device_parse(&device, c->device, 0));
     TUTTI_TRY(tutti_ctx_new(&w->cx, device, &ctx_opts));
     TUTTI_TRY(tutti__amp_check(w->cx, c));
-    TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
+    if (w->job->pipeline > 1) {
+        TUTTI_TRY(tutti__pipeline_new_alone(&w->pipeline, w->cx, w->group, c->model, &opts, NULL));
+        w->model = tutti_pipeline_model(w->pipeline);
+    } else
+        TUTTI_TRY(tutti_model_new(&w->model, w->cx, c->model, &opts));
     TUTTI_TRY(tutti_module_status(tutti_model_module(w->model)));
     TUTTI_TRY(tutti__config_adapt(c, tutti_model_module(w->model)));
     TUTTI_TRY(tutti__generation_open(&w->generation, w->cx, w->model, !own, w->context, w->vocab,
                                      w->limit));
     w->generation.autocast = tutti__amp_of(c);
+    w->generation.pipeline = w->pipeline;
+    w->generation.stages = w->group;
     return TUTTI_OK;
 }
 
@@ -425,12 +435,15 @@ static tutti_status generate_alone(writer *w, char path[4096], int64_t **tokens_
 
 static tutti_status check_group(const writer *w)
 {
-    return w->job->zero || tutti_group_size(w->group) == w->job->tensor
+    const char *flag = w->job->pipeline > 1 ? "--pipeline" : "--tensor";
+    const int64_t n = w->job->pipeline > 1 ? w->job->pipeline : w->job->tensor;
+
+    return w->job->zero || tutti_group_size(w->group) == n
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,
-                             "--tensor %lld on %d ranks: all of them divide the model, so expected "
-                             "--tensor %d",
-                             (long long)w->job->tensor, tutti_group_size(w->group),
+                             "%s %lld on %d ranks: all of them divide the model, so expected "
+                             "%s %d",
+                             flag, (long long)n, tutti_group_size(w->group), flag,
                              tutti_group_size(w->group));
 }
 
@@ -444,7 +457,9 @@ static tutti_status check_device(const writer *w)
                : tutti__fail(TUTTI_ERR_UNSUPPORTED,
                              "%s: a model can be divided among ranks on the CPU only; use --device "
                              "cpu",
-                             w->job->zero ? "zero" : "tensor");
+                             w->job->zero           ? "zero"
+                             : w->job->pipeline > 1 ? "pipeline"
+                                                    : "tensor");
 }
 
 static tutti_status generate_together(writer *w, char path[4096], int64_t **tokens_p, size_t *n_p)
@@ -462,6 +477,8 @@ static tutti_status generate_together(writer *w, char path[4096], int64_t **toke
     TUTTI_TRY(share(w, tokens_p, n_p));
     TUTTI_TRY(tutti__fail_together(w->group, check_device(w)));
     TUTTI_TRY(tutti__fail_together(w->group, make_model(w)));
+    if (w->pipeline)
+        TUTTI_TRY(tutti__pipeline_agree(w->pipeline, w->group, TUTTI_OK));
     TUTTI_TRY(tutti__fail_together(w->group, load_weights(w, path)));
     status = write_all(w, *tokens_p, *n_p);
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(w->group, status);
@@ -490,7 +507,10 @@ tutti_status tutti__generate_text(const tutti__generate *job, FILE *out)
     json_decref(w->ends);
     free(w->text.p);
     tutti_ddp_free(w->ddp);
-    tutti_model_free(w->model);
+    if (w->pipeline)
+        tutti_pipeline_free(w->pipeline);
+    else
+        tutti_model_free(w->model);
     tutti_ctx_free(w->cx);
     tutti_group_free(w->group);
     free(w->fit);

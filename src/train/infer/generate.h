@@ -17,16 +17,16 @@ typedef struct tutti__generate {
     bool no_stop;          /* goes on after an end of text */
     bool stats;            /* tokens a second, on standard error */
     const char *tokenizer; /* its file; NULL: the run's */
-    /* Of all ranks of the environment's group: how many divide each layer, 0, 1: none, or zero 3: each has its share of the weights.
-     * Neither: this process alone. */
-    int64_t tensor, zero;
+    /* Of all ranks of the environment's group, one of these: how many divide each layer, or have a stage of the model each (0, 1: none);
+     * zero 3: each has its share of the weights. None: this process alone. */
+    int64_t tensor, pipeline, zero;
     int argc; /* keys of `tutti train`, as flags: they override the checkpoint's */
     char *const *argv;
 } tutti__generate;
 
 static inline bool tutti__generate_is_divided(const tutti__generate *job)
 {
-    return job->tensor > 1 || job->zero > 0;
+    return job->tensor > 1 || job->pipeline > 1 || job->zero > 0;
 }
 /* Writes the texts to `out`, flushed after each token; always valid UTF-8; of a group, on rank 0. IO if it cannot be written. A group's
  * failures have been said. */

@@ -87,11 +87,9 @@ int64_t tutti__generation_first(const tutti_tokenizer *tokenizer)
     return 0;
 }
 
-/* The logits of the last of t tokens, in a step. */
-static tutti_status compute(tutti__generation *g, const int64_t *tokens, int64_t t)
+/* Of the output for t tokens, which only a pipeline's last rank has. */
+static tutti_status read_logits(tutti__generation *g, tutti_tensor *y, int64_t t)
 {
-    const tutti_array x = {(void *)(uintptr_t)tokens, TUTTI_SHAPE(1, t), TUTTI_I64};
-    tutti_tensor *y = tutti_model_forward(g->model, tutti_input(g->cx, x));
     tutti_shape shape;
 
     if (!y)
@@ -106,6 +104,27 @@ static tutti_status compute(tutti__generation *g, const int64_t *tokens, int64_t
     if (shape.d[1] > 1)
         y = tutti_narrow(y, 1, -1, 1);
     return tutti_tensor_read(tutti_cast(y, TUTTI_F32), g->logits);
+}
+
+/* The last stage's logits, on all ranks: each draws the same token. */
+static tutti_status compute_in_stages(tutti__generation *g, tutti_array x, int64_t t)
+{
+    tutti_tensor *y;
+
+    TUTTI_TRY(tutti_pipeline_forward(g->pipeline, x, &y));
+    if (tutti_pipeline_is_last(g->pipeline))
+        TUTTI_TRY(read_logits(g, y, t));
+    return tutti_broadcast(g->stages, TUTTI_BUF(g->logits, g->vocab, TUTTI_F32),
+                           tutti_group_size(g->stages) - 1, NULL);
+}
+
+/* The logits of the last of t tokens, in a step. */
+static tutti_status compute(tutti__generation *g, const int64_t *tokens, int64_t t)
+{
+    const tutti_array x = {(void *)(uintptr_t)tokens, TUTTI_SHAPE(1, t), TUTTI_I64};
+
+    return g->pipeline ? compute_in_stages(g, x, t)
+                       : read_logits(g, tutti_model_forward(g->model, tutti_input(g->cx, x)), t);
 }
 
 /* Reads what the window has and the cache does not. */

@@ -5,6 +5,7 @@
 #include "nn/kv_cache.h"
 #include "train/infer/sampling.h"
 #include <tutti/nn.h>
+#include <tutti/pipeline.h>
 #include <tutti/tokenizer.h>
 
 typedef struct tutti__generation {
@@ -18,8 +19,11 @@ typedef struct tutti__generation {
     size_t limit;    /* those that may be drawn: below it */
     int64_t *tokens; /* so far; n */
     size_t n, room;
-    size_t begin;  /* of the window: the model has read those from there on that the cache has */
-    float *logits; /* [vocab], of the next token */
+    size_t begin; /* of the window: the model has read those from there on that the cache has */
+    tutti_pipeline
+        *pipeline; /* of which the model is this rank's part; all ranks call. NULL: it is whole */
+    tutti_group *stages; /* its ranks */
+    float *logits;       /* [vocab], of the next token */
     tutti__choice *choices;
 } tutti__generation;
 

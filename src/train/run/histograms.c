@@ -15,7 +15,8 @@ typedef struct counting {
     bool first;    /* counts what all ranks have that differ only in data */
     int of_data;   /* rank among those */
     tutti__histogram *histogram;
-    float *room; /* host memory, for the largest parameter */
+    float *room;        /* host memory, for the largest parameter */
+    unsigned char *has; /* by parameter of the whole model: a gradient */
 } counting;
 
 /* Elements [begin,end) of flat memory. */
@@ -80,51 +81,71 @@ static tutti_status count_alone(counting *c, tutti_tensor *p)
     return TUTTI_OK;
 }
 
-/* Of parameter p. */
+/* Of parameter p; NULL: one of other stages of a pipeline. */
 static tutti_status count_one(counting *c, tutti_tensor *p, kind of)
 {
     const struct tutti_root *root = c->s->module->root;
-    const size_t begin = root->offsets[p->parameter->index];
     const bool shares =
         root->sharding && (of == PARAMETERS ? root->reserved : !root->sharding->whole_gradients);
 
     if (!c->together && of == PARAMETERS)
         return count_alone(c, p);
     tutti__histogram_begin(c->histogram);
-    if (!p->parameter->counted_by_peer) /* which has the same */
+    if (p && !p->parameter->counted_by_peer) { /* which has the same */
+        const size_t begin = root->offsets[p->parameter->index];
+
         TUTTI_TRY(count_own(c, shares ? root->sharding : NULL,
                             of == PARAMETERS ? root->flat_parameters : root->flat_gradients, begin,
                             begin + (size_t)tutti_shape_count(p->shape)));
+    }
     return c->together ? add_up(c->histogram, c->s->group) : TUTTI_OK;
 }
 
-static tutti_status write(counting *c, tutti__logs *logs, tutti_tensor *p, kind of, uint64_t step)
+static tutti_status write(counting *c, tutti__logs *logs, const char *name, kind of, uint64_t step)
 {
     static const char *const names[] = {"parameters", "gradients"};
     char tag[512];
 
-    TUTTI_TRY(count_one(c, p, of));
+    TUTTI_TRY(count_one(c, tutti_module_find(c->s->module, name), of));
     if (c->s->rank != 0)
         return TUTTI_OK;
     tutti__histogram_end(c->histogram);
-    snprintf(tag, sizeof tag, "%s/%s", names[of], tutti_tensor_name(p));
+    snprintf(tag, sizeof tag, "%s/%s", names[of], name);
     tutti__logs_histogram(logs, step, tag, c->histogram);
     return TUTTI_OK;
+}
+
+/* By parameter of the whole model: whether it has a gradient, on some rank of a pipeline. */
+static tutti_status find_gradients(const counting *c, unsigned char *has)
+{
+    const tutti__session *s = c->s;
+    const tutti_module *whole = tutti__whole_of(s->module);
+    const size_t n = tutti_module_n_parameters(whole);
+
+    for (size_t i = 0; i < n; i++) {
+        const tutti_tensor *p =
+            tutti_module_find(s->module, tutti_tensor_name(tutti_module_parameter(whole, i)));
+
+        has[i] = p && tutti__has_gradient(p->parameter);
+    }
+    return s->pipeline ? tutti_all_reduce(s->group, TUTTI_BUF(has, n, TUTTI_U8), TUTTI_MAX, NULL)
+                       : TUTTI_OK;
 }
 
 static tutti_status write_all(counting *c, tutti__logs *logs, uint64_t step)
 {
     const tutti__session *s = c->s;
-    const tutti_module *m = s->module;
+    const tutti_module *whole = tutti__whole_of(s->module);
     /* by shards each rank may have means of its share only, and the group may die at any time */
     const bool gradients = c->together || !s->zero || s->config->zero == 1;
 
-    for (size_t i = 0; i < tutti_module_n_parameters(m); i++) {
-        tutti_tensor *p = tutti_module_parameter(m, i);
+    TUTTI_TRY(find_gradients(c, c->has));
+    for (size_t i = 0; i < tutti_module_n_parameters(whole); i++) {
+        const char *name = tutti_tensor_name(tutti_module_parameter(whole, i));
 
-        TUTTI_TRY(write(c, logs, p, PARAMETERS, step));
-        if (gradients && tutti__has_gradient(p->parameter))
-            TUTTI_TRY(write(c, logs, p, GRADIENTS, step));
+        TUTTI_TRY(write(c, logs, name, PARAMETERS, step));
+        if (gradients && c->has[i])
+            TUTTI_TRY(write(c, logs, name, GRADIENTS, step));
     }
     return TUTTI_OK;
 }
@@ -149,12 +170,14 @@ tutti_status tutti__run_histograms(tutti__train_run *run)
     }
     c.histogram = tutti__alloc(sizeof *c.histogram);
     c.room = tutti__alloc_unset((largest + 1) * sizeof *c.room);
-    status = c.histogram && c.room ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    c.has = tutti__alloc(tutti_module_n_parameters(tutti__whole_of(s->module)) + 1);
+    status = c.histogram && c.room && c.has ? TUTTI_OK : TUTTI_ERR_MEMORY;
     if (c.together)
         status = tutti__group_agree(s->group, status);
     if (status == TUTTI_OK)
         status = write_all(&c, &run->logs, step);
     free(c.histogram);
     free(c.room);
+    free(c.has);
     return status;
 }
