@@ -303,6 +303,33 @@ static void a_node_that_leaves_after_its_workers_is_in_no_other_round(void **sta
     tutti__rounds_free(&j.r);
 }
 
+/* Seed 951020094: a list without a node that had come back counted as known when only the coordinator's node had it, since that node counted
+ * for the list before: with the one that was lost then, which had that too, it was enough to go on. */
+static void a_list_is_known_when_those_of_the_list_before_have_it(void **state)
+{
+    tutti__roster old;
+    job j;
+
+    (void)state;
+    begin_complete(&j, 3);
+    tutti__roster_copy(&old, &j.r.roster);
+    silent(&j, 2);
+    did(&j, "list 3: 2 in term 2.2,");
+    come(&j, 2, &old);
+    assert_non_null(strstr(j.did, "list 2: 2 in term 2.2,")); /* it is not in it */
+    silent(&j, 3);
+    assert_false(j.r.paused); /* 2 of the 3 that the confirmed list has */
+    *j.did = '\0';
+    tick(&j);
+    assert_int_equal(j.r.confirmed.version, old.version);
+    acked(&j, 2);
+    did(&j, "list 1: 2 in term 2.2,");
+    acked(&j, 1);
+    assert_int_equal(j.r.confirmed.version, old.version + 1);
+    did(&j, "list 2: 2 in term 2.3,");
+    tutti__rounds_free(&j.r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +342,7 @@ int main(void)
         cmocka_unit_test(the_coordinators_node_knows_its_term_at_once),
         cmocka_unit_test(a_list_is_newer_than_what_nodes_came_with),
         cmocka_unit_test(a_node_that_leaves_after_its_workers_is_in_no_other_round),
+        cmocka_unit_test(a_list_is_known_when_those_of_the_list_before_have_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

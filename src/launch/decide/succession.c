@@ -23,6 +23,11 @@ void tutti__succession_forget(tutti__succession *s)
     s->uncertain = false;
 }
 
+bool tutti__succession_has_others(const tutti__succession *s)
+{
+    return s->id > 0 && s->roster.n > (tutti__roster_index(&s->roster, s->id) >= 0);
+}
+
 static void next_in_list(tutti__succession *s)
 {
     s->disconnects = s->port = 0;
@@ -46,7 +51,7 @@ static const tutti__roster_node *find_target(tutti__succession *s, const tutti__
 
     if (own)
         return tutti__rounds_missing(own, &s->at);
-    for (; s->at < s->roster.n && (!s->may_coordinate || s->at < me); s->at++) {
+    for (; s->at < s->roster.n && (!s->may_coordinate || me < 0 || s->at < me); s->at++) {
         const tutti__roster_node *node = &s->roster.list[s->at];
 
         if (s->at != me && !node->dead && node->port > 0)
