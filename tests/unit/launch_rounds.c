@@ -1,6 +1,7 @@
 /* launch: the lists of nodes of a coordinator that succeeds another, and what it does when nodes are lost. Each was a broken rule in a
  * history of tutti simulate --histories (docs/LOG.md).   SPDX-License-Identifier: MIT */
 #include "launch/decide/rounds.h"
+#include "launch/decide/succession.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -330,6 +331,33 @@ static void a_list_is_known_when_those_of_the_list_before_have_it(void **state)
     tutti__rounds_free(&j.r);
 }
 
+/* Seed 971086807: the coordinator had ended; a node with a list in which it was not asked one that came after it, which asked it. */
+static void a_node_asks_those_that_came_before_it(void **state)
+{
+    tutti__succession s = {.may_coordinate = true};
+    tutti__roster list = {.term = 1, .version = 4, .n = 2};
+    const char *address;
+    int port;
+
+    (void)state;
+    list.list[0] = (tutti__roster_node){.id = 1, .port = 101, .first = true};
+    list.list[1] = (tutti__roster_node){.id = 3, .port = 103};
+    assert_true(tutti__succession_listed(&s, &list, 2));
+    assert_true(tutti__succession_has_others(&s));
+    tutti__succession_begin(&s, true);
+    assert_int_equal(tutti__succession_next(&s, 1000, NULL, &address, &port),
+                     TUTTI__SUCCESSION_ASK);
+    assert_int_equal(port, 101);
+    tutti__succession_refused(&s, NULL);
+    assert_int_equal(tutti__succession_next(&s, 1000, NULL, &address, &port),
+                     TUTTI__SUCCESSION_TAKE_OVER);
+    list.version++;
+    list.n = 1;
+    list.list[0].id = 2;
+    assert_true(tutti__succession_listed(&s, &list, 2));
+    assert_false(tutti__succession_has_others(&s));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +371,7 @@ int main(void)
         cmocka_unit_test(a_list_is_newer_than_what_nodes_came_with),
         cmocka_unit_test(a_node_that_leaves_after_its_workers_is_in_no_other_round),
         cmocka_unit_test(a_list_is_known_when_those_of_the_list_before_have_it),
+        cmocka_unit_test(a_node_asks_those_that_came_before_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -324,7 +324,6 @@ void tutti__round_spread_list(tutti__rounds *r)
 static bool is_followed(tutti__rounds *r, const tutti__round_node *n, const tutti__roster *theirs)
 {
     const tutti__round_node *local = local_node(r);
-    int other;
 
     r->recount = true;
     if (theirs->term > r->roster.term && !r->succeeds) {
@@ -336,9 +335,8 @@ static bool is_followed(tutti__rounds *r, const tutti__round_node *n, const tutt
     }
     if (r->succeeds && tutti__roster_is_newer(theirs, &r->roster))
         tutti__roster_copy(&r->roster, theirs);
-    other = tutti__roster_index(&r->roster, n->says.id);
-    return r->paused && other >= 0 &&
-           other < tutti__roster_index(&r->roster, local ? local->id : -1);
+    return r->paused && local && tutti__roster_index(&r->roster, n->says.id) >= 0 &&
+           tutti__roster_precedes(&r->roster, n->says.id, local->id);
 }
 
 bool tutti__round_redirects(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs)
