@@ -54,6 +54,8 @@ flips() { # KIND GUARD FLAGS...: a row
         rm -rf "$work/flip"
         timeout 600 "$TUTTI" run -n 3 --max-restarts 100 --chaos "flip=0.05:$kind,keep=2,seed=$seed" "$TUTTI" train $keys --guard "$guard" "${@:3}" \
             --run-dir "$work/flip" >"$work/out" 2>&1 || { cat "$work/out" >&2 && exit 1; }
+        # of whom the run folder says so: the launcher's rank, which by shards need not be the group's
+        [ ! -e "$work/flip/guard.jsonl" ] || sed -n 's/.*"step":\([0-9]*\).*"worker":\([0-9]*\).*"found":"\(.*\)"}/found \1 \2 \3/p' "$work/flip/guard.jsonl" >>"$work/events"
         grep -E '^(\[[0-9]\] tutti warn chaos|\[[0-9]\] tutti train: (rank [0-9]+ \(host|replicas differ)|tutti run: (starting|rank [0-9]+ \(process [0-9]+\) ended))' "$work/out" >>"$work/events" || true
         echo end >>"$work/events"
         flipped=$(grep -c 'tutti warn chaos' "$work/events" || true)
@@ -71,16 +73,19 @@ flips() { # KIND GUARD FLAGS...: a row
                 }
                 most = late > most ? late : most
                 found[memory]++
-                right += named == rank # by shards ranks of a group may be others than local ones
+                right += ((said, memory, rank) in told)
             }
             n = step = 0
+            if (/^end/)
+                delete told
         }
-        /warn chaos/ { flips++; at[++n] = number("training step"); rank = substr($1, 2) + 0; next } # its local rank
+        /^found / { told[$2 + 0, !/ replicas differ$/, $3 + 0]; next }
+        /warn chaos/ { flips++; at[++n] = number("training step"); rank = substr($1, 2) + 0; next } # the launcher'"'"'s rank
         /^tutti run|^end/ { start(); next }
         {
             memory = /changed in memory/
-            step = memory ? number("update of step") + 1 : number("differ at step")
-            named = memory ? substr($1, 2) + 0 : number(": rank")
+            said = number(memory ? "update of step" : "differ at step")
+            step = said + memory
         }
         END {
             printf "| %s | %s%s | %d | %d | %d | %d | %d | %d | %d of %d |\n", kind, guard, title ? " " title : "", flips, found[1], found[0], right, gone,

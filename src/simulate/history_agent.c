@@ -290,7 +290,7 @@ bool tutti__history_search_is_on(const tutti__history_agent *a)
         return false;
     if (a->hosts)
         return a->succession.id > 0 && tutti__rounds_is_paused(&a->rounds);
-    return a->succession.roster.n > 1 && a->succession.id > 0 && !a->main;
+    return tutti__succession_has_others(&a->succession) && !a->main;
 }
 
 static void dial(tutti__history *c, tutti__history_agent *a, const char *address, int port)

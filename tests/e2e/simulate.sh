@@ -140,6 +140,8 @@ done <<'END'
 1 22079306 2 1
 1 16087346 6 1
 1 85202850 5 2
+1 951020094 3 2
+1 971086807 3 2
 END
 simulate --histories 1 --seed 42 --verbose
 grep -v '^result' sim.out >first.out

@@ -83,6 +83,27 @@ kill -TERM "$(front a)" "$(front b)"
 wait "${node_pid[a]}" "${node_pid[b]}"
 wait_until "no worker is left" nobody_works
 
+# The rendezvous host is told to end when its worker has ended and the other one's has not: it ends, and is in no round that follows.
+new_job 20
+node_seconds=60
+late='"$@"; code=$?; echo "group rank $GROUP_RANK ends with $code"
+    while [ "$GROUP_RANK.$TUTTI_ATTEMPT" = 1.0 ] && [ ! -e "$0" ]; do sleep 0.01; done; [ "$GROUP_RANK.$TUTTI_ATTEMPT" = 1.0 ] && exit 1; exit $code'
+late_job() { # NAME
+    node "$1" ${flags/1:3/1:2} --max-restarts 2 -n 1 sh -c "$late" "$shared/go" "$worker" "$shared" 20 0 8
+}
+late_job a
+wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
+late_job b
+saying a 'group rank 0 ends with 0'
+saying b 'group rank 1 ends with 0'
+saying a 'finished at step 20'
+kill -TERM "$(front a)"
+ended a 0
+release
+ended b 0
+says b 'starting the workers again: 1 rank on 1 node, restart 1 of 2'
+node_seconds=
+
 # Kills at any moment, several at once.
 new_job 0
 RANDOM=7

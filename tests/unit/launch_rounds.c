@@ -1,6 +1,7 @@
 /* launch: the lists of nodes of a coordinator that succeeds another, and what it does when nodes are lost. Each was a broken rule in a
  * history of tutti simulate --histories (docs/LOG.md).   SPDX-License-Identifier: MIT */
 #include "launch/decide/rounds.h"
+#include "launch/decide/succession.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -303,6 +304,60 @@ static void a_node_that_leaves_after_its_workers_is_in_no_other_round(void **sta
     tutti__rounds_free(&j.r);
 }
 
+/* Seed 951020094: a list without a node that had come back counted as known when only the coordinator's node had it, since that node counted
+ * for the list before: with the one that was lost then, which had that too, it was enough to go on. */
+static void a_list_is_known_when_those_of_the_list_before_have_it(void **state)
+{
+    tutti__roster old;
+    job j;
+
+    (void)state;
+    begin_complete(&j, 3);
+    tutti__roster_copy(&old, &j.r.roster);
+    silent(&j, 2);
+    did(&j, "list 3: 2 in term 2.2,");
+    come(&j, 2, &old);
+    assert_non_null(strstr(j.did, "list 2: 2 in term 2.2,")); /* it is not in it */
+    silent(&j, 3);
+    assert_false(j.r.paused); /* 2 of the 3 that the confirmed list has */
+    *j.did = '\0';
+    tick(&j);
+    assert_int_equal(j.r.confirmed.version, old.version);
+    acked(&j, 2);
+    did(&j, "list 1: 2 in term 2.2,");
+    acked(&j, 1);
+    assert_int_equal(j.r.confirmed.version, old.version + 1);
+    did(&j, "list 2: 2 in term 2.3,");
+    tutti__rounds_free(&j.r);
+}
+
+/* Seed 971086807: the coordinator had ended; a node with a list in which it was not asked one that came after it, which asked it. */
+static void a_node_asks_those_that_came_before_it(void **state)
+{
+    tutti__succession s = {.may_coordinate = true};
+    tutti__roster list = {.term = 1, .version = 4, .n = 2};
+    const char *address;
+    int port;
+
+    (void)state;
+    list.list[0] = (tutti__roster_node){.id = 1, .port = 101, .first = true};
+    list.list[1] = (tutti__roster_node){.id = 3, .port = 103};
+    assert_true(tutti__succession_listed(&s, &list, 2));
+    assert_true(tutti__succession_has_others(&s));
+    tutti__succession_begin(&s, true);
+    assert_int_equal(tutti__succession_next(&s, 1000, NULL, &address, &port),
+                     TUTTI__SUCCESSION_ASK);
+    assert_int_equal(port, 101);
+    tutti__succession_refused(&s, NULL);
+    assert_int_equal(tutti__succession_next(&s, 1000, NULL, &address, &port),
+                     TUTTI__SUCCESSION_TAKE_OVER);
+    list.version++;
+    list.n = 1;
+    list.list[0].id = 2;
+    assert_true(tutti__succession_listed(&s, &list, 2));
+    assert_false(tutti__succession_has_others(&s));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +370,8 @@ int main(void)
         cmocka_unit_test(the_coordinators_node_knows_its_term_at_once),
         cmocka_unit_test(a_list_is_newer_than_what_nodes_came_with),
         cmocka_unit_test(a_node_that_leaves_after_its_workers_is_in_no_other_round),
+        cmocka_unit_test(a_list_is_known_when_those_of_the_list_before_have_it),
+        cmocka_unit_test(a_node_asks_those_that_came_before_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

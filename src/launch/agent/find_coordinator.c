@@ -92,7 +92,7 @@ bool tutti__search_is_on(const tutti__membership *m)
 
     if (m->coordinator)
         return s->id > 0 && tutti__rounds_is_paused(own_rounds(m));
-    return s->roster.n > 1 && s->id > 0 && !m->connected;
+    return tutti__succession_has_others(s) && !m->connected;
 }
 
 int tutti__search_fd(const tutti__membership *m, short *events_p)

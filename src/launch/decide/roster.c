@@ -34,6 +34,14 @@ tutti__roster_node *tutti__roster_find(tutti__roster *r, int id)
     return i < 0 ? NULL : &r->list[i];
 }
 
+/* The coordinator, then the others in the order in which they came, which is that of their ids. */
+bool tutti__roster_precedes(const tutti__roster *r, int id, int other)
+{
+    const int first = r->n > 0 ? r->list[0].id : 0;
+
+    return id != other && (id == first || (other != first && id < other));
+}
+
 bool tutti__roster_is_newer(const tutti__roster *r, const tutti__roster *than)
 {
     return r->term != than->term ? r->term > than->term : r->version > than->version;

@@ -37,6 +37,8 @@ void tutti__roster_copy(tutti__roster *to, const tutti__roster *from);
 bool tutti__roster_fits(const tutti__roster *roster);
 /* The entry, or NULL. */
 tutti__roster_node *tutti__roster_find(tutti__roster *roster, int id);
+/* Whether one node comes before another in the order of succession: of a list, in which either need not be. */
+bool tutti__roster_precedes(const tutti__roster *roster, int id, int other);
 /* -1: not in the list. */
 int tutti__roster_index(const tutti__roster *roster, int id);
 bool tutti__roster_is_newer(const tutti__roster *roster, const tutti__roster *than);

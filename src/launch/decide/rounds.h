@@ -57,7 +57,7 @@ typedef struct tutti__round_node {
     int id;           /* of its stay in a round, unique */
     int first_rank;   /* in the round */
     int group_rank;   /* its number in the last round it was in; -1: none */
-    /* versions of the list of nodes: the last that it is in, that was sent to it, that it has */
+    /* versions of the list of nodes: the last that it is to have, that was sent to it, that it has */
     int64_t listed, sent, acked;
 } tutti__round_node;
 

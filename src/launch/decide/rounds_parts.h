@@ -53,7 +53,8 @@ void tutti__round_consider_giving_up(tutti__rounds *r);
 void tutti__round_exclude(tutti__rounds *r);
 /* Sends the list to nodes that do not have it. */
 void tutti__round_spread_list(tutti__rounds *r);
-/* A node comes back with a list: it may lack the newest, which it then gets, and it gets none that is older than its own. */
+/* A node comes back, with a list: it may lack the newest, which it then gets, also if it is not in it, because it counts in the one before; and it
+ * gets none that is older than its own. */
 void tutti__round_note_list(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs);
 /* Whether this coordinator must not take the node back: the node knows of our successor, or precedes us in the list, and
  * neither side has continued yet. Then it was told. */

@@ -271,7 +271,7 @@ static turn turn_of(const tutti__round_node *n)
     return n->says.local ? LOCAL : n->acked > 0 ? MEMBERS : NEWCOMERS;
 }
 
-/* Whether the nodes in the list, up to those of a turn, have confirmed it. What a lost one knows does not matter as long as the connected
+/* Whether the nodes that get the list, up to those of a turn, have confirmed it. What a lost one knows does not matter as long as the connected
  * ones suffice in the list before. */
 static bool is_known(const tutti__rounds *r, turn last)
 {
@@ -284,14 +284,16 @@ static bool is_known(const tutti__rounds *r, turn last)
 
 void tutti__round_note_list(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs)
 {
-    if (!theirs || theirs->term != r->roster.term || r->succeeds)
+    const bool of_this_term = theirs && theirs->term == r->roster.term;
+
+    if (r->succeeds)
         return;
-    if (theirs->version > r->least_version)
+    if (of_this_term && theirs->version > r->least_version)
         r->least_version = theirs->version;
-    if (tutti__roster_index(&r->roster, n->id) < 0 || theirs->version > r->roster.version)
+    if (of_this_term && theirs->version > r->roster.version)
         return;
     n->listed = r->roster.version;
-    n->acked = n->sent = theirs->version;
+    n->acked = n->sent = of_this_term ? theirs->version : 0;
 }
 
 /* There is one list under way at a time: of those that a lost node may have, which the connected ones must suffice in, there are
@@ -322,7 +324,6 @@ void tutti__round_spread_list(tutti__rounds *r)
 static bool is_followed(tutti__rounds *r, const tutti__round_node *n, const tutti__roster *theirs)
 {
     const tutti__round_node *local = local_node(r);
-    int other;
 
     r->recount = true;
     if (theirs->term > r->roster.term && !r->succeeds) {
@@ -334,9 +335,8 @@ static bool is_followed(tutti__rounds *r, const tutti__round_node *n, const tutt
     }
     if (r->succeeds && tutti__roster_is_newer(theirs, &r->roster))
         tutti__roster_copy(&r->roster, theirs);
-    other = tutti__roster_index(&r->roster, n->says.id);
-    return r->paused && other >= 0 &&
-           other < tutti__roster_index(&r->roster, local ? local->id : -1);
+    return r->paused && local && tutti__roster_index(&r->roster, n->says.id) >= 0 &&
+           tutti__roster_precedes(&r->roster, n->says.id, local->id);
 }
 
 bool tutti__round_redirects(tutti__rounds *r, tutti__round_node *n, const tutti__roster *theirs)

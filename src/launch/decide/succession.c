@@ -23,6 +23,11 @@ void tutti__succession_forget(tutti__succession *s)
     s->uncertain = false;
 }
 
+bool tutti__succession_has_others(const tutti__succession *s)
+{
+    return s->id > 0 && s->roster.n > (tutti__roster_index(&s->roster, s->id) >= 0);
+}
+
 static void next_in_list(tutti__succession *s)
 {
     s->disconnects = s->port = 0;
@@ -42,14 +47,14 @@ void tutti__succession_begin(tutti__succession *s, bool ended)
 /* The next node to ask, from `at` on; NULL: none. A coordinator asks all that are missing, others those before them. */
 static const tutti__roster_node *find_target(tutti__succession *s, const tutti__rounds *own)
 {
-    const int me = tutti__roster_index(&s->roster, s->id);
-
     if (own)
         return tutti__rounds_missing(own, &s->at);
-    for (; s->at < s->roster.n && (!s->may_coordinate || s->at < me); s->at++) {
+    for (; s->at < s->roster.n; s->at++) {
         const tutti__roster_node *node = &s->roster.list[s->at];
 
-        if (s->at != me && !node->dead && node->port > 0)
+        if (s->may_coordinate && !tutti__roster_precedes(&s->roster, node->id, s->id))
+            break;
+        if (node->id != s->id && !node->dead && node->port > 0)
             return node;
     }
     return NULL;

@@ -33,6 +33,8 @@ typedef enum tutti__succession_act {
 
 /* Takes a newer list. False: it is not. */
 bool tutti__succession_listed(tutti__succession *s, const tutti__roster *roster, int id);
+/* Whether it has a list, with nodes besides this one, which itself may not be in it. */
+bool tutti__succession_has_others(const tutti__succession *s);
 /* A round begins: the list of an earlier one, perhaps of another coordinator, is not its. */
 void tutti__succession_forget(tutti__succession *s);
 /* The coordinator was lost; ended: by its end, or its host's kernel. */

@@ -49,6 +49,8 @@ INLINE vec plus(vec a, vec b)
             v = join(v, TUTTI__SHUFFLE(v, v, OTHER_LANE, 8));                                      \
     } while (0)
 
+typedef uint32_t vec_bits __attribute__((vector_size(W * 4)));
+
 /* 2^x, within 2 ulp, of x < 127; 0 if that is less than 2^-125; NaN of NaN. The polynomial approximates 2^r for |r| <= 1/2. */
 INLINE vec power_of_2(vec x)
 {
@@ -59,8 +61,8 @@ INLINE vec power_of_2(vec x)
     p = multiply_add(p, r, all(0x1.ebf9bcp-3f));
     p = multiply_add(p, r, all(0x1.62e42ap-1f));
     p = multiply_add(p, r, all(1));
-    /* the last bits of `shifted` are the exponent */
-    return (vec)(((veci)p + ((veci)shifted << 23)) & ~(veci)(x < -125));
+    /* the last bits of `shifted` are the exponent; of what is 0 or NaN the sum overflows */
+    return (vec)(((vec_bits)p + ((vec_bits)shifted << 23)) & ~(vec_bits)(x < -125));
 }
 
 /* The scores s of query i, row `row`, for n keys from j on, n rounded up to whole vectors: adds the mask; -infinity for those that it
