@@ -223,6 +223,8 @@ class Record:
                 self._add(kind, name, parameter.grad)
 
     def _before_update(self, *_: Any) -> None:
+        if self._entries is None:
+            return
         self._add_gradients("clipped" if self._reduced else "reduced")
         self._rate = float(self.optimizer.param_groups[0]["lr"])
         self._own_rates = self._find_own_rates(self._rate)
@@ -261,16 +263,23 @@ class Record:
             self._add("input", name, tensor)
         try:
             yield self
-        finally:  # also of a step that fails: what it has computed may tell why
-            if self._entries is not None:
-                line: dict[str, Any] = {"step": self.number, "rank": self.rank}
-                if self._rate is not None:
-                    line.update(lr=self._rate, lrs=self._own_rates)
-                if samples is not None:
-                    line["samples"] = _samples_digest(self.number, samples)
-                self._write({**line, "entries": self._entries})
-            self._entries = None
-            self._outputs.clear()
+        except BaseException:  # what it has computed may tell why
+            with contextlib.suppress(Exception):  # the program's own counts
+                self._end_step(samples)
+            raise
+        self._end_step(samples)
+
+    def _end_step(self, samples: Iterable[int] | None) -> None:
+        entries, self._entries = self._entries, None
+        self._outputs.clear()
+        if entries is None:
+            return
+        line: dict[str, Any] = {"step": self.number, "rank": self.rank}
+        if self._rate is not None:
+            line.update(lr=self._rate, lrs=self._own_rates)
+        if samples is not None:
+            line["samples"] = _samples_digest(self.number, samples)
+        self._write({**line, "entries": entries})
 
     def batch(self, **inputs: torch.Tensor) -> None:
         """With gradient accumulation, before each batch of a step."""

@@ -11,6 +11,7 @@
 #include "elastic/agent_messages.h"
 #include "optim/optim.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,11 @@
 #include <unistd.h>
 
 typedef enum kind { PARAMETERS, STATE, BUFFERS, GRADIENTS, SUMS, MEANS, ANY, KINDS } kind;
+
+_Static_assert(PARAMETERS == (int)TUTTI__PERSISTENT_PARAMETERS &&
+                   STATE == (int)TUTTI__PERSISTENT_STATE &&
+                   BUFFERS == (int)TUTTI__PERSISTENT_BUFFERS,
+               "is_open compares them");
 
 static const char *const kind_names[KINDS] = {[PARAMETERS] = "parameters",
                                               [STATE] = "state",
@@ -75,6 +81,26 @@ static tutti_status read_flips(const char *text, tutti__flips *f, int64_t *keep_
     return TUTTI_OK;
 }
 
+/* The environment may name what is something else by now: a wrapper around this program may have closed the launcher's descriptor. No
+ * program that this one starts gets it. */
+static tutti_status check_counter(int fd)
+{
+    char path[64], what[64] = "";
+
+    if (fd < 0)
+        return TUTTI_OK;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, what, sizeof what - 1) < 0 || strcmp(what, "anon_inode:[eventfd]") != 0)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "TUTTI_CHAOS_FLIP names descriptor %d, which is not the counter of "
+            "flipped bits that tutti run has given to this process: a wrapper around "
+            "this program must pass the descriptor on, or unset the variable",
+            fd);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return TUTTI_OK;
+}
+
 /* Random words of this round; `what`: 0 and 2 of a step; those of workers (turn_of) have 1. */
 static void draw(const tutti__flips *f, uint32_t a, uint32_t b, uint32_t what, uint32_t words[4])
 {
@@ -114,6 +140,7 @@ tutti_status tutti__flips_open(tutti_ddp *ddp)
     if (!*text || tutti_module_ctx(ddp->module)->device_ops->plans)
         return TUTTI_OK;
     TUTTI_TRY(read_flips(text, &f, &keep));
+    TUTTI_TRY(check_counter(f.counter));
     TUTTI_TRY(tutti__env_group_read_ranks(&env));
     node = env.local_world_size > 0 ? (env.rank - env.local_rank) / env.local_world_size : 0;
     f.round = (uint32_t)env.attempt;
@@ -194,8 +221,7 @@ static void flip(const tutti_ddp *ddp, const char *name, void *p, bool on_host, 
 /* Whether a bit of it may be flipped: a word of a tensor or of state, no count. */
 static bool is_open(const tutti__persistent *piece, kind what)
 {
-    return (kind)piece->kind == what && piece->p &&
-           !(piece->of && piece->on_host && piece->bytes == sizeof(uint64_t)) && piece->bytes >= 4;
+    return (kind)piece->kind == what && piece->p && !piece->is_count && piece->bytes >= 4;
 }
 
 static void flip_persistent(const tutti_ddp *ddp)
@@ -298,7 +324,7 @@ void tutti__flips_gradient(tutti_ddp *ddp, size_t i)
     for (size_t k = 0; k < ddp->n; k++)
         if (ddp->roles[k] == TUTTI__AVERAGED)
             all += (uint64_t)tutti_shape_count(ddp->parameters[k]->shape);
-    at = place(f, all);
+    at = all > 0 ? place(f, all) : 0;
     for (size_t k = 0; k < ddp->n; k++) {
         const tutti_tensor *t = ddp->parameters[k];
         const uint64_t count =

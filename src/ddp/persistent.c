@@ -52,6 +52,7 @@ static void add_state(listing *l, const tutti_optim *optim, const tutti_tensor *
                                .p = optim->steps ? optim->steps + i : NULL,
                                .bytes = optim->steps ? sizeof *optim->steps : 0,
                                .on_host = true,
+                               .is_count = true,
                                .share = TUTTI__NO_SHARE});
 }
 

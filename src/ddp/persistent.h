@@ -21,6 +21,7 @@ typedef struct tutti__persistent {
     void *p;               /* of the context's device, unless on_host */
     size_t bytes;
     bool on_host;
+    bool is_count; /* of updates, no elements */
     /* Ranks that have the same one have the same contents; NO_SHARE: all ranks. With ZeRO that of a rank, of which others may have a copy,
      * or one more, which all have. */
     int share;

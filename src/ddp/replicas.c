@@ -7,8 +7,10 @@
  * majority, are shown side by side. Hyper-parameters of optimizers count like a tensor, and are reported first, because they make the
  * others differ. */
 #include "ddp/persistent.h"
+#include "ddp/zero.h"
 #include "nn/nn.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,12 +146,15 @@ static tutti_status fail_apart(const comparison *c, const place *places)
 
 static tutti_status fail_undecided(const comparison *c, const place *places)
 {
+    const tutti_zero *zero = c->ddp->zero;
     char ranks[1200] = "", what[64] = "";
     size_t used = 0;
     int n = 0;
 
-    if (c->share != TUTTI__NO_SHARE)
-        snprintf(what, sizeof what, " of share %lld of the optimizer's state", (long long)c->share);
+    if (zero && c->share == zero->sharding.peers.size)
+        snprintf(what, sizeof what, " of what ZeRO leaves whole on every rank");
+    else if (c->share != TUTTI__NO_SHARE)
+        snprintf(what, sizeof what, " of ZeRO's share %lld", (long long)c->share);
     for (int r = 0; r < c->size; r++)
         if (held_by(c, r) && n++ < 8)
             used += (size_t)snprintf(ranks + used, sizeof ranks - used,
@@ -245,8 +250,9 @@ static void list_held(const comparison *c, uint64_t items, held mine[MOST_HELD])
 
         if (!c->buffers && piece->kind == TUTTI__PERSISTENT_BUFFERS)
             continue;
-        while (h->share != piece->share && h->share != NOTHING)
+        while (h < mine + MOST_HELD - 1 && h->share != piece->share && h->share != NOTHING)
             h++;
+        assert(h->share == piece->share || h->share == NOTHING);
         h->share = piece->share;
         h->digest = tutti__hash64((uint64_t[]){h->digest, c->mine->hashes[i]}, 16);
         h->n++;

@@ -393,6 +393,53 @@ static int never_is_stronger_than_the_environment(tutti_group *group, void *arg)
     return 0;
 }
 
+/* The momentum of a weight of two elements, in host memory, after steps whose gradients are the same whatever it is. */
+static int momentum_after_flips(tutti_group *group, const char *flips, float momentum[2])
+{
+    tutti_module base;
+    tutti_linear fc;
+    tutti_optim *optim;
+    tutti_ddp *ddp;
+    tutti_ctx *cx;
+
+    setenv("TUTTI_CHAOS_FLIP", flips, 1);
+    CHECK_OK(tutti_ctx_new(&cx, test_device(),
+                           &(tutti_ctx_opts){.threads = 1, .kernels = test_kernels()}));
+    tutti_module_init(&base, cx);
+    tutti_linear_init(&fc, &base, "fc", 2, 1);
+    CHECK_OK(tutti_ddp_new(&ddp, &base, group, NULL));
+    unsetenv("TUTTI_CHAOS_FLIP");
+    CHECK_OK(tutti_sgd_new(&optim, &base, &(tutti_sgd_opts){.lr = TUTTI_ZERO, .momentum = 0.9f}));
+    if (test_device().kind != TUTTI_CPU)
+        CHECK_OK(tutti_optim_offload(optim));
+    for (int i = 0; i < 12; i++) {
+        tutti_step_begin(cx, NULL);
+        tutti_optim_zero_grad(optim);
+        CHECK_OK(tutti_backward(tutti_sum(tutti_linear_forward(
+            &fc, tutti_input(cx, (tutti_array){(float[]){1, 2}, TUTTI_SHAPE(1, 2), TUTTI_F32})))));
+        tutti_step_end(cx);
+        CHECK_OK(tutti_optim_step(optim));
+    }
+    CHECK_OK(tutti_optim_state_read(optim, 0, fc.weight, momentum));
+    tutti_optim_free(optim);
+    tutti_ddp_free(ddp);
+    tutti_module_destroy(&base);
+    tutti_ctx_free(cx);
+    return 0;
+}
+
+/* It has as many bytes as a count of updates, which is left alone. */
+static int state_of_two_elements_is_flipped_too(tutti_group *group, void *arg)
+{
+    float plain[2], flipped[2];
+
+    (void)arg;
+    CHECK_0(momentum_after_flips(group, "", plain));
+    CHECK_0(momentum_after_flips(group, "1:state:0:1", flipped));
+    CHECK(memcmp(plain, flipped, sizeof plain) != 0);
+    return 0;
+}
+
 static void run_two_that_check_each_step(void **state)
 {
     setenv("TUTTI_CHECK_REPLICAS", "1", 1);
@@ -417,6 +464,7 @@ int main(void)
         TEST(run_with_a_rank_that_differs, hyper_parameters_that_differ_are_named),
         TEST(run_with_a_rank_that_differs, optimizers_that_differ_are_named),
         TEST(run_all, replicas_that_train_stay_equal),
+        TEST(run_one, state_of_two_elements_is_flipped_too),
         TEST(run_two_that_check_each_step, never_is_stronger_than_the_environment),
         TEST(run_two, options_that_make_no_sense_are_refused),
         TEST(run_all, origin_is_known_before_the_mean_hides_it),

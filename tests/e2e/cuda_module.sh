@@ -8,7 +8,7 @@ standin="$BUILD_DIR/tests/standin/libtutti_cuda.so"
 c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
 skipped=""
 unset TUTTI_CUDA_MODULE CUDA_VISIBLE_DEVICES
-driver=$(ldconfig -p | grep -c 'libcuda\.so\.1' || true)
+driver=$(PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep -c 'libcuda\.so\.1' || true)
 
 # A command that was copied away from its module.
 cp "$TUTTI" alone

@@ -76,6 +76,9 @@ equal nan.3
 says diff '^NaN first in nan.3: step [0-9]+, rank [01]: the loss$'
 "$TUTTI" diff nan.3 --json - | sed -n '/"nan"/,$p' | grep -q '"kind": "loss"' || fail "NaN in JSON"
 equal nan nan.2 --tolerance 1e-6
+! timeout 120 "$TUTTI" train --run-dir shards --shards 2 --model mlp --max-steps 20 --epochs 20 --lr 1000 --warmup-epochs 0 --weight-decay 1 --trace-digests 1 >shards.out 2>&1 ||
+    fail "by shards the loss is finite"
+! grep -q "\"step\":$(sed -n 's/.*the loss of 2 of 2 shards .* in step \([0-9]*\),.*/\1/p' shards.out | head -n 1)," shards/digests/rank-0.jsonl || fail "a half step of shards, which others may repeat, is in the record"
 sed 's/\(\["forward","fc1","[0-9a-f]*",\)[-0-9.e]*,[-0-9.e]*/\1"nan","nan"/' one/digests/rank-0.jsonl >same/digests/rank-0.jsonl # of the same bits
 equal one same
 says diff '^NaN first in same: step 1, rank 0: the result of module fc1$'
@@ -84,6 +87,8 @@ sed -i '/"step":[12],/s/"nan","nan"/1,1/' same/digests/rank-0.jsonl
 differ one same --tolerance 1e-3
 says diff '^different: step 3, rank 0: the result of module fc1$'
 says diff '^  B  same: digest 0{16}, norm NaN, projection NaN$'
+! "$TUTTI" diff one same --tolerance 1e-3 --json - >json || fail "NaN is equal to a number"
+[ "$(grep -c '"norm": "nan"' json)" = 1 ] || { cat json && fail "NaN in JSON is not as in the record"; }
 says diff '^NaN first in same: step 3, rank 0: the result of module fc1$'
 cp one/digests/rank-0.jsonl same/digests/rank-0.jsonl
 # By default few steps are recorded, without what modules return
@@ -208,7 +213,7 @@ refused 2 "--keep: cannot write to plain/config.json/x: " "$TUTTI" diff plain mo
 left "a closed pipe"
 TMPDIR=$PWD "$TUTTI" diff plain momentum --rerun >stopped.out 2>&1 &
 stopped=$!
-until grep -q 'running plain again' stopped.out 2>grep.err; do kill -0 $stopped || { cat stopped.out && fail "it ended early"; }; done
+until grep -q 'running plain again' stopped.out 2>grep.err; do kill -0 $stopped || { cat stopped.out && fail "it ended early"; }; pause 5; done
 kill -TERM $stopped
 code=0
 wait $stopped || code=$?
@@ -232,3 +237,22 @@ says diff '^NaN first in both: step [0-9]+, rank 0: the loss$'
 # Ranks that divide the model otherwise
 train zero "${record[@]}" --zero 3
 equal one zero
+train final "${record[@]}" --zero 3 --trace-digests 0 --log-every 100
+train final.2 "${record[@]}" --zero 3 --trace-digests 0 --log-every 100 --momentum 0.8
+rm -r final{,.2}/{checkpoints,metrics.jsonl}
+differ final final.2
+says diff '^different: the final parameters, after step 6: fc[12]\..* elements differ, the first at \[' # in parts, with an index
+# A stage has the learning rates of its own parameters
+train stages "${record[@]}" --pipeline 2 --lr-groups fc1=0.1,fc2.bias=0.5
+equal stages
+# What differs of one rank beside its own largest value, but not beside the larger one of the others, within the tolerance
+cp -r one three
+cp one/digests/rank-1.jsonl three/digests/rank-2.jsonl
+sed -i '1,2s/"rank":1/"rank":2/; 3s/"rank":1/"rank":2/' three/digests/rank-2.jsonl
+for rank in 0 1 2; do
+    values=("1.9,1.9" "0.0055,0.0055")
+    [ $rank -gt 0 ] || values=("1.0,1.0" "0.0,0.0")
+    sed -i "4,\$d; 3s/\[\"reduced\".*/[\"reduced\",\"fc1.bias\",\"000000000000000$rank\",${values[0]}],[\"reduced\",\"fc2.bias\",\"000000000000000$rank\",${values[1]}]]}/" three/digests/rank-$rank.jsonl
+done
+differ three --tolerance 0.5
+says diff '^different: within three, step 1, rank 1 from rank 0: the reduced gradient of fc2.bias$'

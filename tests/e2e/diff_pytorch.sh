@@ -117,3 +117,27 @@ says diff '^equal: 4 recorded steps of [12] ranks? \([0-9]+ entries\), within 1e
 train port.3 "${keys[@]}" -n 2 --comm-hook bf16
 differ two port.3 --tolerance 1e-5
 says diff '^different: step 1, rank 0: the reduced gradient of fc[12].(weight|bias)$'
+# A record that cannot be written does not hide why a step failed; a step that is not recorded reads no rates
+cat >failing.py <<'END'
+import os
+import torch
+from record import Record
+
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+record = Record(model, optimizer, "failing", every=2)
+record._find_own_rates = lambda rate: 1 / 0
+with record.step():
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+del record._find_own_rates
+os.dup2(os.open("/dev/full", os.O_WRONLY), record._file.fileno())
+try:
+    with record.step(x=torch.ones(1, 2)):
+        raise KeyError("the program's own")
+except KeyError as error:
+    print("raised", error)
+os._exit(0)
+END
+"$python" failing.py >failing.out 2>&1 || { cat failing.out && fail "a step that is not recorded reads rates, or a record that cannot be written hides why a step failed"; }
+says failing "^raised"

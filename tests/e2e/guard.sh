@@ -82,7 +82,7 @@ copied="--shards 6 --zero 2 --shard-copies 2 --optimizer adamw"
 train copied $keys -n 1 $copied
 flip copies 3 0.06:means 5 --guard 1 $copied
 same copies copied
-says copies 'replicas differ at step [0-9]+: the digest of share [0-2] of the optimizer.s state is [0-9a-f]{16} on rank [0-2] \(.*\), [0-9a-f]{16} on rank [0-2] \('
+says copies 'replicas differ at step [0-9]+: the digest of ZeRO.s share [0-2] is [0-9a-f]{16} on rank [0-2] \(.*\), [0-9a-f]{16} on rank [0-2] \('
 
 # Two ranks are shown side by side, as either may be wrong; -1 looks only at the end.
 code=0

@@ -69,6 +69,16 @@ flips | grep -q 'of the mean gradient of fc' || fail "no mean"
 flip gradients 0
 flips | grep -q 'of the gradient of fc' || fail "no gradient"
 
+# A wrapper that closes the launcher's descriptor and opens a file, which gets its number: nothing is written there.
+cat >"$work/wrapper" <<'END'
+counter=${TUTTI_CHAOS_FLIP##*:}
+eval "exec $counter>\"\$0.file\""
+exec "$@"
+END
+run 2 "$TUTTI" run --chaos flip=1:gradients bash "$work/wrapper" "$TUTTI" train --model mlp --data digits --max-steps 2 --eval-every 0 --progress quiet --run-dir "$work/wrapped"
+err_has 'TUTTI_CHAOS_FLIP names descriptor [0-9]+, which is not the counter of flipped bits'
+[ ! -s "$work/wrapper.file" ] || fail "flips were counted in a file of the program"
+
 # Connections: a group of Tutti's over TCP loses its peers in every start.
 if "$TUTTI" run --chaos cut=1 true 2>"$work/err"; then
     run 3 env TUTTI_TRANSPORT=tcp "$TUTTI" run -n 2 --max-restarts 1 --chaos cut=2 "$TUTTI" bench barrier --iterations 100000000

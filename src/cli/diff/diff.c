@@ -47,7 +47,7 @@ static const char HELP[] =
     "\n"
     "Exit code: 0 if they are equal, 1 if they differ, 2 if they cannot be compared, or not "
     "be\n"
-    "run again, 4 for want of memory or disk.\n";
+    "run again, 4 for want of memory or disk, 128 + the signal that stopped --rerun.\n";
 
 typedef struct command_line {
     const char *paths[2];
@@ -169,9 +169,7 @@ static bool find_weights(const tutti__diff_result *r, size_t i, char path[PATH_M
         return snprintf(path, PATH_MAX, "%s", init) < PATH_MAX && access(path, R_OK) == 0;
     if ((f->phase != TUTTI__DIFF_PARAMETER && f->phase != TUTTI__DIFF_BUFFER) || f->b.rank != 0)
         return false; /* checkpoints are the lowest rank's */
-    return snprintf(path, PATH_MAX, "%s/checkpoints/step-%08llu/model.safetensors", r->run[i].path,
-                    (unsigned long long)f->step) < PATH_MAX &&
-           access(path, R_OK) == 0;
+    return tutti__diff_find_checkpoint(&r->run[i], f->step, "model", path);
 }
 
 /* Which elements differ, of which the record has but the digest. */

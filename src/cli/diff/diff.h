@@ -161,12 +161,15 @@ typedef struct tutti__diff_result {
 tutti_status tutti__diff_records(tutti__diff_result *result);
 /* Between the ranks of run i: fills its ranks, ranks_extent. */
 tutti_status tutti__diff_ranks(tutti__diff_result *result, size_t i);
-/* Fills nan and infinite of run i. Infinite values count in steps alone: a mask may have them. Not those of gradients with a loss
+/* Fills nan and infinite of run i. Infinite values of buffers, and of weights before a step, do not count: a mask may have them. Not those of gradients with a loss
  * scale, which overflow now and then. */
 tutti_status tutti__diff_not_finite(tutti__diff_result *result, size_t i);
 /* What the records leave open: by checkpoints of the same steps, metrics and results, after the last step that is known to be equal. */
 tutti_status tutti__diff_files(tutti__diff_result *result);
 bool tutti__diff_has_checkpoint(const tutti__diff_run *run, uint64_t step);
+/* The path of STEM (model, optimizer) of its checkpoint of this step, a file or the index of its parts. False: it has neither. */
+bool tutti__diff_find_checkpoint(const tutti__diff_run *run, uint64_t step, const char *stem,
+                                 char path[4096]);
 /* Tensors of the checkpoints that both runs have of this step. finding: unchanged if they are equal; *tensors_p grows. gap: "", or why
  * some of it could not be compared: a file that is missing or damaged. */
 tutti_status tutti__diff_checkpoint(const tutti__diff_run run[2], uint64_t step,

@@ -1,7 +1,7 @@
 /* diff_files.c -- compares runs without records: tensors of checkpoints, figures of steps, results.   SPDX-License-Identifier: MIT */
 #include "cli/diff/diff.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/weights.h"
+#include "checkpoint/weights_parts.h"
 
 #include <limits.h>
 #include <math.h>
@@ -165,33 +165,28 @@ tutti_status tutti__diff_tensors(const char *a, const char *b, const char *only,
 
 /* ---- Checkpoints ----------------------------------------------------------------------------------------------- */
 
-/* The path of a checkpoint's weights FILE, or of the index of its parts. False: it has neither. */
-static bool find_file(const tutti__diff_run *run, uint64_t step, const char *file,
-                      char path[PATH_MAX + 64])
+bool tutti__diff_find_checkpoint(const tutti__diff_run *run, uint64_t step, const char *stem,
+                                 char path[PATH_MAX])
 {
-    char folder[PATH_MAX], name[64];
+    char folder[PATH_MAX];
 
     snprintf(folder, sizeof folder, "%s/checkpoints/step-%08llu", run->path,
              (unsigned long long)step);
-    snprintf(name, sizeof name, "%s", file);
-    if (!tutti__folder_holds(folder, name))
-        snprintf(name, sizeof name, "%s.index.json", file);
-    snprintf(path, PATH_MAX + 64, "%s/%s", folder, tutti__folder_holds(folder, name) ? name : file);
-    return tutti__folder_holds(folder, name);
+    return tutti__tensor_files_path(folder, stem, path);
 }
 
 /* One file of the checkpoints of a step; gap: why it was left out. */
 static tutti_status compare_checkpoint_file(const tutti__diff_run run[2], uint64_t step,
-                                            const char *file, tutti__diff_finding *f,
+                                            const char *stem, tutti__diff_finding *f,
                                             uint64_t *tensors, char gap[1024])
 {
-    char paths[2][PATH_MAX + 64], name[600], detail[400];
-    const bool is_model = strcmp(file, "model.safetensors") == 0;
+    char paths[2][PATH_MAX], name[600], detail[400];
+    const bool is_model = strcmp(stem, "model") == 0;
     bool has[2], equal;
     tutti_status status;
 
     for (int i = 0; i < 2; i++)
-        has[i] = find_file(&run[i], step, file, paths[i]);
+        has[i] = tutti__diff_find_checkpoint(&run[i], step, stem, paths[i]);
     if (!has[0] || !has[1]) { /* not every optimizer has a state */
         if (is_model || has[0] != has[1])
             snprintf(gap, 1024, "there is no %.900s", paths[has[0] ? 1 : 0]);
@@ -219,11 +214,11 @@ tutti_status tutti__diff_checkpoint(const tutti__diff_run run[2], uint64_t step,
                                     tutti__diff_finding *finding, uint64_t *tensors_p,
                                     char gap[1024])
 {
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    static const char *const stems[] = {"model", "optimizer"};
 
     *gap = '\0';
     for (size_t i = 0; i < 2 && finding->source == TUTTI__DIFF_EQUAL && !*gap; i++)
-        TUTTI_TRY(compare_checkpoint_file(run, step, files[i], finding, tensors_p, gap));
+        TUTTI_TRY(compare_checkpoint_file(run, step, stems[i], finding, tensors_p, gap));
     return TUTTI_OK;
 }
 
@@ -337,7 +332,7 @@ static void find_final(const tutti__diff_run run[2], tutti__diff_finding *f)
     bool equal;
 
     for (int i = 0; i < 2; i++)
-        if (snprintf(paths[i], PATH_MAX, "%s/model.safetensors", run[i].path) >= PATH_MAX)
+        if (!tutti__tensor_files_path(run[i].path, "model", paths[i]))
             return;
     if (tutti__diff_tensors(paths[0], paths[1], NULL, &equal, f->name, f->detail, &tensors) !=
         TUTTI_OK)

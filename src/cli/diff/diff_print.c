@@ -179,16 +179,22 @@ void tutti__diff_print(FILE *out, const tutti__diff_result *result)
 
 /* ---- JSON --------------------------------------------------------------------------------------------------------- */
 
-static json_t *number_or_null(double value)
+/* As in the record, since JSON has no infinity, nor NaN. */
+static json_t *number_json(double value)
 {
-    return isfinite(value) ? json_real(value) : json_null();
+    if (isnan(value))
+        return json_string("nan");
+    return isinf(value) ? json_string(value > 0 ? "inf" : "-inf") : json_real(value);
 }
 
-static json_t *side_json(const tutti__diff_side *side)
+static json_t *side_json(const tutti__diff_side *side, tutti__diff_phase phase)
 {
+    const bool has_norm = !side->absent && phase != TUTTI__DIFF_SAMPLES;
+
     return json_pack("{s:s, s:b, s:i, s:s, s:o, s:o}", "run", side->run->path, "present",
                      !side->absent, "rank", side->rank, "digest", side->digest, "norm",
-                     number_or_null(side->norm), "dot", number_or_null(side->dot));
+                     has_norm ? number_json(side->norm) : json_null(), "dot",
+                     has_norm ? number_json(side->dot) : json_null());
 }
 
 static json_t *finding_json(const tutti__diff_finding *f)
@@ -206,11 +212,12 @@ static json_t *finding_json(const tutti__diff_finding *f)
             json_object_set_new(
                 counts, tutti__diff_kind((tutti__diff_phase)i),
                 json_pack("[I, I]", (json_int_t)f->compared[i], (json_int_t)f->different[i]));
-    json = json_pack("{s:s, s:I, s:i, s:s, s:i, s:s%, s:s%, s:o, s:o, s:b, s:o}", "by",
-                     sources[f->source], "step", (json_int_t)f->step, "shard", f->shard, "kind",
-                     tutti__diff_kind(f->phase), "batch", f->micro, "name", f->name,
-                     strlen(f->name), "detail", f->detail, strlen(f->detail), "a", side_json(&f->a),
-                     "b", side_json(&f->b), "has_gap", f->has_gap, "compared", counts);
+    json =
+        json_pack("{s:s, s:I, s:i, s:s, s:i, s:s%, s:s%, s:o, s:o, s:b, s:o}", "by",
+                  sources[f->source], "step", (json_int_t)f->step, "shard", f->shard, "kind",
+                  tutti__diff_kind(f->phase), "batch", f->micro, "name", f->name, strlen(f->name),
+                  "detail", f->detail, strlen(f->detail), "a", side_json(&f->a, f->phase), "b",
+                  side_json(&f->b, f->phase), "has_gap", f->has_gap, "compared", counts);
     if (json && f->knows_equal)
         json_object_set_new(json, "equal_step", json_integer((json_int_t)f->equal_step));
     return json;

@@ -149,11 +149,27 @@ static void find_least(comparison *c, const tutti__diff_step *a)
             c->least[a->entries[i].phase] = a->entries[i].norm * SMALL;
 }
 
-/* What `other` has in place of e, if it says so without an entry: the learning rate of all parameters without their own. */
+/* Whether its rank has the parameter, or a slice of it. */
+static bool has_parameter(const tutti__diff_step *step, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; i < step->n; i++) {
+        const tutti__diff_entry *e = &step->entries[i];
+
+        if (e->phase == TUTTI__DIFF_PARAMETER && strncmp(e->name, name, n) == 0 &&
+            (e->name[n] == '\0' || e->name[n] == '['))
+            return true;
+    }
+    return false;
+}
+
+/* What `other` has in place of e, if it says so without an entry: the learning rate of all its parameters without their own. */
 static const tutti__diff_entry *implied(const tutti__diff_entry *e, const tutti__diff_step *other,
                                         tutti__diff_entry *place)
 {
-    if (e->phase != TUTTI__DIFF_RATE || !*e->name || !other->has_rates)
+    if (e->phase != TUTTI__DIFF_RATE || !*e->name || !other->has_rates ||
+        !has_parameter(other, e->name))
         return NULL;
     *place = *e;
     place->norm = other->rate;
@@ -373,11 +389,13 @@ static unsigned common_phases(const tutti__diff_run *run)
     return phases;
 }
 
-/* Compares each rank with the lowest. If all others differ from it, it is the one that is named, as b. */
+/* Compares each rank with the lowest. If all others differ from it, it is the one that is named, as b, if the comparison of another one
+ * with it, whose entries say what is small, has the same result. */
 static tutti_status compare_ranks(comparison *c, const group *g)
 {
     const tutti__diff_line *lines[2] = {NULL, NULL};
-    tutti__diff_extent more = {.steps = 0};
+    tutti__diff_extent *extent = c->extent, more = {.steps = 0};
+    tutti__diff_finding found;
     size_t n = 0;
 
     *c->first = (tutti__diff_finding){.shard = -1};
@@ -395,9 +413,13 @@ static tutti_status compare_ranks(comparison *c, const group *g)
     count(c->extent, g, n, 0);
     if (n > 2 && c->first->source != TUTTI__DIFF_EQUAL &&
         c->first->lines_with[c->first->phase] == n - 1) {
+        found = *c->first;
         *c->first = (tutti__diff_finding){.shard = -1};
         c->extent = &more;
         TUTTI_TRY(compare_lines(c, lines[1], lines[0]));
+        c->extent = extent;
+        if (c->first->source == TUTTI__DIFF_EQUAL)
+            *c->first = found;
     }
     if (c->first->source != TUTTI__DIFF_EQUAL)
         c->first->source = TUTTI__DIFF_RANKS;

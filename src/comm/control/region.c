@@ -81,21 +81,20 @@ static int map(int fd, tutti__region *region)
 }
 
 int tutti__region_take(tutti__control *control, const int *ranks, int n, int i, bool one_process,
-                       double deadline, tutti__region *region)
+                       double deadline, tutti__handed *handed, tutti__region *region)
 {
-    tutti__handed handed;
-    int error = tutti__control_take_spread(control, ranks, n, i, &handed, deadline);
+    int error = tutti__control_take_spread(control, ranks, n, i, handed, deadline);
 
-    *region = (tutti__region){.handed = handed};
-    if (error || (handed.fd < 0 && handed.number == 0))
+    *region = (tutti__region){0};
+    if (error || (handed->fd < 0 && handed->number == 0))
         return error;
     if (one_process) {
-        region_head *head = (region_head *)(uintptr_t)handed.number;
+        region_head *head = (region_head *)(uintptr_t)handed->number;
 
         set(region, true, head, head->mapped);
         return 0;
     }
-    return map(handed.fd, region);
+    return map(handed->fd, region);
 }
 
 void tutti__region_drop(tutti__region *region)

@@ -285,11 +285,11 @@ static void close_flips(tutti__chaos *chaos, char *text, size_t bytes)
     unsigned flipped;
 
     text[0] = '\0';
-    if (*counter <= 0)
+    if (*counter < 0)
         return;
     (void)!read(*counter, &n, sizeof n);
     close(*counter);
-    *counter = 0;
+    *counter = -1;
     flipped = (unsigned)(n % TUTTI__FLIP_MISSED);
     chaos->misses += (int)(n / TUTTI__FLIP_MISSED);
     snprintf(text, bytes, ", %u bit%s flipped", flipped, tutti__s(flipped));

@@ -102,7 +102,7 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
 {
     char now[64];
 
-    *job = (tutti__job){.opts = *opts};
+    *job = (tutti__job){.opts = *opts, .flip_counter = -1};
     if (opts->n < 1 || !opts->argv || !opts->argv[0]) {
         tutti__fail(TUTTI_ERR_ARG, "%d workers: expected at least 1 and a program", opts->n);
         return 2;

@@ -179,11 +179,13 @@ tutti_status tutti__guard_check(tutti__train_run *run)
 tutti_status tutti__guard_begin(tutti__train_run *run)
 {
     tutti__guard *g = &run->guard;
+    const uint64_t begin_ns = tutti__now_ns();
 
     if (g->begun || run->session.config->guard == 0)
         return TUTTI_OK;
     g->begun = true;
     TUTTI_TRY(take(run, &g->checksums));
+    g->seconds += seconds_since(begin_ns);
     g->checksums_step = run->position.at.step;
     return TUTTI_OK;
 }

@@ -624,8 +624,9 @@ void tutti__digests_close(tutti__session *s)
 
     if (!d)
         return;
-    /* It failed: what it has computed may tell why. A run that fails in its first step leaves nothing. */
-    if (d->on && !d->ended && json_array_size(d->first) == 0 &&
+    /* It failed: what it has computed may tell why. A run that fails in its first step leaves nothing, nor does
+     * a worker of shards, whose step the others repeat. */
+    if (d->on && !d->ended && s->shards == 0 && json_array_size(d->first) == 0 &&
         (json_array_size(d->entries) > 0 || json_array_size(d->lines) > 0)) {
         end_line(d, s->step.number, false);
         write_lines(d);
