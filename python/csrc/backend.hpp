@@ -176,6 +176,7 @@ class TuttiBackend : public Backend
     WorkPtr run_here(const std::shared_ptr<Group> &group, const Call &call, at::TensorList inputs,
                      Tensors outputs, const Body &body);
     WorkPtr receive(Tensors &tensors, int from, int tag, const Call &call);
+    WorkPtr begun(c10::intrusive_ptr<MessageWork> work);
     // Notes a call between startCoalescing and endCoalescing.
     WorkPtr noted(WorkPtr work);
 

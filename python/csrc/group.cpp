@@ -152,6 +152,7 @@ void Group::adopt(tutti_work *handle, at::Tensor buffer, at::Tensor target)
     tidy();
     const std::lock_guard<std::mutex> lock(mutex_);
 
+    has_adopted_ = true;
     adopted_.push_back({handle, std::move(buffer), std::move(target)});
 }
 
@@ -159,6 +160,9 @@ void Group::adopt(tutti_work *handle, at::Tensor buffer, at::Tensor target)
 void Group::tidy()
 {
     std::vector<Message> done;
+
+    if (!has_adopted_)
+        return;
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         const auto rest =

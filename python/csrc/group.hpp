@@ -116,6 +116,7 @@ class Group
     tutti_group *group_;
     std::mutex mutex_; // of adopted_
     std::vector<Message> adopted_;
+    std::atomic<bool> has_adopted_{false}; // any, so far
 };
 
 // Memory that peers read directly, of which tensors take pieces without asking the other ranks. All ranks reserve it when the

@@ -101,7 +101,8 @@ void MessageWork::await(std::chrono::milliseconds timeout)
         }
         settle(status == TUTTI_ERR_TIMEOUT ? tutti_work_wait(held.work) : status);
     }
-    await_done(); // the first thread may be about to complete it
+    if (!is_done()) // the first thread may be about to complete it
+        await_done();
     if (held.group)
         held.group->tidy();
 }

@@ -15,7 +15,7 @@ WorkPtr TuttiBackend::send(Tensors &tensors, int to, int tag)
 
     check(tutti_send(group->get(), const_buf_of(flat, wire_of(flat.scalar_type())), to, tag,
                      &handle));
-    return noted(c10::make_intrusive<MessageWork>(rank_, call, group, handle, flat, at::Tensor()));
+    return begun(c10::make_intrusive<MessageWork>(rank_, call, group, handle, flat, at::Tensor()));
 }
 
 WorkPtr TuttiBackend::receive(Tensors &tensors, int from, int tag, const Call &call)
@@ -27,7 +27,14 @@ WorkPtr TuttiBackend::receive(Tensors &tensors, int from, int tag, const Call &c
     tutti_work *handle = nullptr;
 
     check(tutti_recv(group->get(), buf_of(flat, wire_of(flat.scalar_type())), from, tag, &handle));
-    return noted(c10::make_intrusive<MessageWork>(rank_, call, group, handle, flat, target));
+    return begun(c10::make_intrusive<MessageWork>(rank_, call, group, handle, flat, target));
+}
+
+// A small message is on its way by now, and one that was here before its receive has been taken: their wait() has nothing to do.
+WorkPtr TuttiBackend::begun(c10::intrusive_ptr<MessageWork> work)
+{
+    work->isCompleted();
+    return noted(std::move(work));
 }
 
 WorkPtr TuttiBackend::recv(Tensors &tensors, int from, int tag)

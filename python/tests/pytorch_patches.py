@@ -26,8 +26,13 @@ GPU_GATES = (
 )
 
 
-# What makes cases that name GPUs run on CPUs; for files in these folders of test/distributed.
-ON_CPUS = ("_composable/fsdp", "pipelining")
+# What makes cases that name GPUs run on CPUs; for these files and folders of test/distributed.
+ON_CPUS = (
+    "_composable",
+    "pipelining",
+    "tensor/parallel/test_micro_pipeline_tp.py",
+    "test_inductor_collectives.py",
+)
 REWRITES = [
     (r'f"cuda:[^"]*"', '"cpu"'),
     (r'"cuda(:\d+)?"', '"cpu"'),
@@ -38,6 +43,9 @@ REWRITES = [
     (r'"nccl"', '"gloo"'),
     (r"not TEST_(CUDA|MULTIGPU|MULTIACCELERATOR)", "False"),
 ]
+
+# As many processes as there are GPUs are what many of these cases start.
+DEVICES = 4
 
 # Names that tests of other releases than the installed one import.
 ALIASES = {
@@ -113,8 +121,9 @@ def stand_in_for_gpus() -> None:
     torch.cuda.set_device = lambda *_: None
     torch.cuda.synchronize = lambda *_: None
     torch.cuda.current_stream = torch.cpu.current_stream
-    torch.accelerator.device_count = lambda: 8
-    common_fsdp.DEVICE_COUNT = 8
+    torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cpu")
+    torch.accelerator.device_count = torch.cpu.device_count = lambda: DEVICES
+    common_fsdp.DEVICE_COUNT = DEVICES
     common_utils.get_cycles_per_ms = lambda: 1.0
     continuous = getattr(common_distributed, "MultiProcContinuousTest", None)
     if continuous is not None and continuous.world_size < 0:

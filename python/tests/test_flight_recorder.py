@@ -9,6 +9,8 @@ from pathlib import Path
 
 import conftest
 import pytest
+import torch.distributed as dist
+from releases import needs
 from tutti_torch import flight_recorder
 
 OTHER_CALLS = """
@@ -75,3 +77,26 @@ def test_reports_of_two_groups_become_one_file() -> None:
     assert (first["record_id"], second["record_id"]) == (0, 1)
     assert first["input_sizes"] == [[8]] and first["output_sizes"] == [[4]]
     assert first["input_dtypes"] == ["BFloat16"] and first["state"] == "scheduled"
+
+
+RECORDED = """
+import sys, torch, torch.distributed as dist
+import tutti_torch
+rank, world, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("tutti", init_method="file://" + path, rank=rank, world_size=world)
+dist.all_reduce(torch.ones(5))
+print(len(dist.distributed_c10d._world.pg_flight_recorder_hooks))
+dist.destroy_process_group()
+"""
+
+
+@needs(hasattr(dist.distributed_c10d, "_maybe_attach_flight_recorder"), "recorder for all backends")
+@pytest.mark.parametrize("variable", ["", "TORCH_FR_BUFFER_SIZE"])
+def test_pytorchs_recorder_is_there_if_it_is_asked_for(
+    implementation: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "100")
+    for done in conftest.run_program(RECORDED, 1, "", implementation):
+        assert done.returncode == 0, done.stderr
+        assert (int(done.stdout) > 0) == bool(variable)

@@ -171,6 +171,22 @@ def register() -> None:
         dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
     else:  # 1.13
         dist.Backend.register_backend("tutti", _create, extended_api=True)
+    if not _wants_pytorchs_recorder():
+        _leave_recording_to_us()
+
+
+def _wants_pytorchs_recorder() -> bool:
+    sizes = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+    dumps = os.environ.get("TORCH_FR_DUMP_ON_TIMEOUT", "0") not in ("", "0", "false")
+    return dumps or any(os.environ.get(name) for name in sizes)
+
+
+def _leave_recording_to_us() -> None:
+    """From 2.15 on PyTorch adds a flight recorder to backends that it takes to have none, which takes as long as a call of
+    a few bytes. The library has one. PyTorch lets a registrar say so in this set."""
+    recording = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", None)
+    if isinstance(recording, set):
+        recording.add("tutti")
 
 
 def _leave_all(module: ModuleType) -> None:
