@@ -95,7 +95,7 @@ static void build(arguments *a, const tutti__diff_run *run, const char *run_dir,
     add_pair(a, "--run-dir", run_dir);
     snprintf(path, sizeof path, "%s/checkpoints/step-%08llu", run->path, (unsigned long long)start);
     add_pair(a, "--resume", start ? path : "no");
-    add_pair(a, "--trace-digests", "1");
+    add_pair(a, "--trace-digests", "all");
     add_number(a, "--stop-after", until);
     add_pair(a, "--keep-checkpoints", "1");
     add_pair(a, "--progress", "plain");

@@ -20,6 +20,7 @@ typedef struct comparison {
     double
         least[TUTTI__DIFF_PHASES]; /* of these lines: to what differences are relative, at least */
     bool complete;                 /* both record all weights, by the same names */
+    uint64_t unlike;               /* pairs of a sample and a whole tensor */
     tutti__diff_finding *first;
 } comparison;
 
@@ -41,10 +42,16 @@ static double relative(const tutti__diff_entry *x, const tutti__diff_entry *y, d
     return most > 0 ? most / fmax(fmax(fabs(x->norm), fabs(y->norm)), least) : 0;
 }
 
+/* Its digest and numbers are of a few elements of the tensor. */
+static bool is_sampled(const tutti__diff_entry *e)
+{
+    return *e->digest == '~';
+}
+
 static bool entries_agree(const comparison *c, const tutti__diff_entry *x,
                           const tutti__diff_entry *y)
 {
-    const bool digests = *x->digest && *y->digest;
+    const bool digests = x->digest[is_sampled(x)] && y->digest[is_sampled(y)];
 
     if (x->phase == TUTTI__DIFF_RATE)
         return relative(x, y, 0) <= fmax(c->tolerance, RATES_AGREE);
@@ -167,6 +174,8 @@ static tutti_status compare_lines(comparison *c, const tutti__diff_line *la,
             take(c, la, lb, x, NULL);
         else if (order > 0 && is_missing(c, y, &a))
             take(c, la, lb, NULL, y);
+        else if (order == 0 && is_sampled(x) != is_sampled(y))
+            c->unlike++;
         else if (order == 0 && (c->phases >> x->phase & 1)) {
             c->first->compared[x->phase]++;
             if (!entries_agree(c, x, y))
@@ -245,6 +254,15 @@ static void forget_counts(tutti__diff_finding *f)
     memset(f->relative, 0, sizeof f->relative);
 }
 
+static void say_unlike(const comparison *c)
+{
+    if (c->unlike > 0)
+        tutti__diff_note(
+            "%llu pairs of digests could not be compared: one run has recorded a sample of the "
+            "tensor, and the other all of it; record both with the same trace_digests",
+            (unsigned long long)c->unlike);
+}
+
 tutti_status tutti__diff_records(tutti__diff_result *result)
 {
     const tutti__diff_run *a = &result->run[0], *b = &result->run[1];
@@ -271,11 +289,12 @@ tutti_status tutti__diff_records(tutti__diff_result *result)
         if (f->source != TUTTI__DIFF_EQUAL) {
             f->has_gap = f->phase != TUTTI__DIFF_INITIAL &&
                          f->step > (f->knows_equal ? f->equal_step : 0) + 1;
-            return TUTTI_OK;
+            break;
         }
         f->knows_equal = true;
         f->equal_step = x.lines->step;
     }
+    say_unlike(&c);
     return TUTTI_OK;
 }
 
