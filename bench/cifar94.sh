@@ -5,7 +5,7 @@
 #   DATA=DIR SEEDS="0 1 2 3 4" bench/cifar94.sh             whole runs, one a seed; SEEDS="": none
 #   DATA=DIR SEEDS= STEPS=6 ROUNDS=3 PYTHON=python3 bench/cifar94.sh      steps alone, in turn with PyTorch's: A B A B
 #   AIRBENCH=airbench94_muon.py ...                         also a copy of that script, on this CPU, in place of bench/peer/airbench94.py
-#   RANKS=2 THREADS=1 KEYS="--amp bf16" ISA=avx2 ...        ranks, which share 2000 images a step; further keys; without AVX-512
+#   RANKS=2 THREADS=1 KEYS="--amp bf16" ISA=avx2 ...        ranks, which share 2000 images a step; further keys, with bf16 also for PyTorch; without AVX-512
 #
 # A run's seconds are those of the whole command: reading the data, whitening, 200 steps, the evaluation with six views of each image, and
 # saving. "Steps" are its training steps alone. GFLOP/s are those of direct convolutions (708 MFLOP an image in training and 236 for each
@@ -59,11 +59,13 @@ fi
 # ---- Steps beside PyTorch's
 
 "$PYTHON" -c 'import torch' 2>/dev/null || { echo "cifar94.sh: PYTHON=$PYTHON has no torch: no peer" && exit 0; }
+case " $KEYS " in *" --amp bf16 "*) autocast=--bf16 ;; *) autocast= ;; esac
 theirs() { # appends images/s and CPU milliseconds an image
     if [ -n "$AIRBENCH" ]; then
         "$PYTHON" bench/peer/airbench_on_cpu.py "$AIRBENCH" "$DATA" "$STEPS" $((RANKS * THREADS))
     else
-        "$PYTHON" bench/peer/airbench94.py "$DATA" --steps "$STEPS" --batch "$SAMPLES" --threads $((RANKS * THREADS))
+        # shellcheck disable=SC2086 # nothing, or a flag
+        "$PYTHON" bench/peer/airbench94.py "$DATA" --steps "$STEPS" --batch "$SAMPLES" --threads $((RANKS * THREADS)) $autocast
     fi >"$work/theirs" 2>"$work/err" || { tail -n 5 "$work/err" >&2; exit 1; }
     sed -n 's/^images_per_s //p' "$work/theirs" >>"$work/theirs.images"
     sed -n 's/^cpu_ms_per_image //p' "$work/theirs" >>"$work/theirs.cpu"
@@ -82,7 +84,7 @@ for _ in $(seq "$ROUNDS"); do
     theirs
 done
 a=$(median <"$work/ours.images") b=$(median <"$work/theirs.images") ca=$(median <"$work/ours.cpu") cb=$(median <"$work/theirs.cpu")
-printf '\n%d steps of %d images, medians of %d rounds; %s\n\n' "$STEPS" $SAMPLES "$ROUNDS" "$([ -n "$AIRBENCH" ] && echo "$(basename "$AIRBENCH") in F32" || echo "bench/peer/airbench94.py")"
+printf '\n%d steps of %d images, medians of %d rounds; %s\n\n' "$STEPS" $SAMPLES "$ROUNDS" "$([ -n "$AIRBENCH" ] && echo "$(basename "$AIRBENCH") in F32" || echo "bench/peer/airbench94.py $autocast")"
 echo "| | images/s | GFLOP/s | of peak | CPU ms/image | ours x | by CPU |"
 echo "|---|---|---|---|---|---|---|"
 share() { awk -v rate="$1" -v peak="$peak" -v flops=$TRAINING 'BEGIN { printf "%.0f | %.2f", rate * flops / 1e9, rate * flops / 1e9 / peak }'; }

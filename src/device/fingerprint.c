@@ -1,9 +1,7 @@
-/* fingerprint.c -- digest, norm and signed sum of elements, or of a sample of them, in one pass over memory.   SPDX-License-Identifier: MIT */
+/* fingerprint.c -- digest, norm and signed sum of elements, in one pass over memory.   SPDX-License-Identifier: MIT */
 #include "device/fingerprint.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <string.h>
 
 /* LANES parts of each sum; elements with one table of signs; elements that are hashed and summed while they are in the cache. */
 enum { LANES = 16, TABLE = 1024, BLOCK = 1 << 13 };
@@ -12,10 +10,9 @@ typedef struct sums {
     tutti_dtype dtype;
     tutti__hash64_state *hash;
     double squares[LANES], dot[LANES];
+    double signs[TABLE];
     size_t at; /* place of the next element */
 } sums;
-
-static double signs[TABLE]; /* t(0), t(1), ..., once set_signs has run */
 
 static uint64_t splitmix64(uint64_t number)
 {
@@ -31,13 +28,13 @@ static double sign(size_t k)
     return splitmix64(k / 64) >> k % 64 & 1 ? -1 : 1;
 }
 
-static void set_signs(void)
+static void set_signs(sums *t)
 {
     for (size_t k = 0; k < TABLE; k += 64) {
         const uint64_t bits = splitmix64(k / 64);
 
         for (size_t i = 0; i < 64; i++)
-            signs[k + i] = bits >> i & 1 ? -1 : 1;
+            t->signs[k + i] = bits >> i & 1 ? -1 : 1;
     }
 }
 
@@ -46,7 +43,7 @@ typedef double doubles __attribute__((vector_size(64), aligned(8), may_alias));
 
 /* Whole groups of LANES elements, of one table of signs. The product of two floats is exact in double. */
 TUTTI__CLONES
-static void add_groups(double *squares, double *dot, const float *x, const double *sign, size_t n)
+static void add_groups(double *squares, double *dot, const float *x, const double *signs, size_t n)
 {
     doubles s0 = *(doubles *)squares, s1 = *(doubles *)(squares + 8), d0 = {0}, d1 = {0};
 
@@ -56,7 +53,7 @@ static void add_groups(double *squares, double *dot, const float *x, const doubl
 
         s0 += v0 * v0;
         s1 += v1 * v1;
-        d0 += v0 * *(const doubles *)(sign + i);
+        d0 += v0 * *(const doubles *)(signs + i);
         d1 += v1 * *(const doubles *)(signs + i + 8);
     }
     *(doubles *)squares = s0;
@@ -70,7 +67,7 @@ static void add_one(sums *t, double v)
     const size_t k = t->at % TABLE;
 
     t->squares[k % LANES] += v * v;
-    t->dot[k % LANES] += v * signs[k] * sign(TABLE + t->at / TABLE);
+    t->dot[k % LANES] += v * t->signs[k] * sign(TABLE + t->at / TABLE);
     t->at++;
 }
 
@@ -88,7 +85,7 @@ static void add_f32(sums *t, const float *x, size_t n)
             add_one(t, (double)x[i++]);
             continue;
         }
-        add_groups(t->squares, dot, x + i, signs + k, here);
+        add_groups(t->squares, dot, x + i, t->signs + k, here);
         for (int l = 0; l < LANES; l++)
             t->dot[l] += sign(TABLE + t->at / TABLE) * dot[l];
         t->at += here;
@@ -134,113 +131,22 @@ static void add(void *arg, const void *part, size_t bytes)
     }
 }
 
-static sums begin(tutti_dtype dtype, size_t at)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, set_signs);
-    return (sums){.dtype = dtype, .at = at};
-}
-
-static void end(tutti__fingerprint *f, const sums *t, uint64_t digest)
-{
-    double squares = 0, dot = 0;
-
-    for (int l = 0; l < LANES; l++) {
-        squares += t->squares[l];
-        dot += t->dot[l];
-    }
-    *f = (tutti__fingerprint){digest, sqrt(squares), dot};
-}
-
 tutti_status tutti__fingerprint_of(tutti__fingerprint *f, tutti_stream *stream, const void *p,
                                    size_t n, tutti_dtype dtype, size_t first)
 {
-    sums t = begin(dtype, first);
+    sums t = {.dtype = dtype, .hash = tutti__hash64_new(), .at = first};
+    double squares = 0, dot = 0;
     tutti_status status;
 
     *f = (tutti__fingerprint){0};
-    t.hash = tutti__hash64_new();
     if (!t.hash)
         return TUTTI_ERR_MEMORY;
+    set_signs(&t);
     status = tutti__read_parts(stream, p, n * tutti_dtype_size(dtype), add, &t);
-    end(f, &t, tutti__hash64_end(t.hash));
+    for (int l = 0; l < LANES; l++) {
+        squares += t.squares[l];
+        dot += t.dot[l];
+    }
+    *f = (tutti__fingerprint){tutti__hash64_end(t.hash), sqrt(squares), dot};
     return status;
-}
-
-/* ---- Samples ---- */
-
-void tutti__sample_of(tutti__sample *sample, size_t n, uint64_t step)
-{
-    const size_t cells = (n + TUTTI__SAMPLE_RUN - 1) / TUTTI__SAMPLE_RUN;
-
-    *sample = (tutti__sample){.n_runs = 1, .runs[0] = {.n = n}};
-    if (n <= TUTTI__SAMPLE)
-        return;
-    sample->partial = true;
-    sample->n_runs = TUTTI__SAMPLE_RUNS;
-    for (size_t q = 0; q < TUTTI__SAMPLE_RUNS; q++) {
-        const size_t low = q * cells / TUTTI__SAMPLE_RUNS;
-        const size_t high = (q + 1) * cells / TUTTI__SAMPLE_RUNS;
-        const size_t cell = low + splitmix64(TUTTI__SAMPLE_RUNS * step + q) % (high - low);
-        const size_t begins = cell * TUTTI__SAMPLE_RUN;
-
-        sample->runs[q].first = begins;
-        sample->runs[q].n = n - begins < TUTTI__SAMPLE_RUN ? n - begins : TUTTI__SAMPLE_RUN;
-    }
-}
-
-void tutti__sample_clip(tutti__sample *sample, size_t first, size_t n)
-{
-    int left = 0;
-
-    for (int i = 0; i < sample->n_runs; i++) {
-        const size_t begins = sample->runs[i].first, ends = begins + sample->runs[i].n;
-        const size_t low = begins > first ? begins : first;
-        const size_t high = ends < first + n ? ends : first + n;
-
-        if (low < high) {
-            sample->runs[left].first = low;
-            sample->runs[left++].n = high - low;
-        }
-    }
-    sample->n_runs = left;
-}
-
-void tutti__fingerprint_gathered(tutti__fingerprint *f, const tutti__sample *sample, const void *p,
-                                 tutti_dtype dtype)
-{
-    const size_t size = tutti_dtype_size(dtype);
-    sums t = begin(dtype, 0);
-    size_t n = 0;
-
-    for (int i = 0; i < sample->n_runs; i++) {
-        t.at = sample->runs[i].first;
-        add_block(&t, (const char *)p + n * size, sample->runs[i].n);
-        n += sample->runs[i].n;
-    }
-    end(f, &t, tutti__hash64(p, n * size));
-}
-
-tutti_status tutti__fingerprint_sampled(tutti__fingerprint *f, tutti_stream *stream, const void *p,
-                                        tutti_dtype dtype, size_t first,
-                                        const tutti__sample *sample)
-{
-    const size_t size = tutti_dtype_size(dtype);
-    char gathered[TUTTI__SAMPLE * sizeof(int64_t)];
-    size_t n = 0;
-
-    *f = (tutti__fingerprint){0};
-    for (int i = 0; i < sample->n_runs; i++) {
-        const char *from = (const char *)p + (sample->runs[i].first - first) * size;
-        const size_t bytes = sample->runs[i].n * size;
-
-        if (tutti__on_host(stream))
-            memcpy(gathered + n, from, bytes);
-        else
-            TUTTI_TRY(tutti__read(stream, gathered + n, from, bytes));
-        n += bytes;
-    }
-    tutti__fingerprint_gathered(f, sample, gathered, dtype);
-    return TUTTI_OK;
 }

@@ -158,9 +158,6 @@ struct tutti__kernels {
 
     /* dst (row-major, data set) = src in any layout, of the same dtype; adds if dst->accumulate. */
     tutti_status (*reorder)(tutti_tensor *dst, tutti_tensor *src);
-    /* Writes n elements of t to host memory, from element `first` on in row-major order, without reading much more: of a tensor in host
-     * memory in any layout, or not stored. False: not of this one. NULL: of none. */
-    bool (*read_run)(const tutti_tensor *t, int64_t first, int64_t n, void *to);
     /* dst (without data) = src in another dtype of F32, BF16, F16. */
     tutti_status (*cast)(tutti_tensor *dst, tutti_tensor *src);
 
@@ -292,7 +289,7 @@ struct tutti__kernels {
 #define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
     X(attention) X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
 #define TUTTI__KERNELS_OPTIONAL(X)                                                                 \
-    X(read_run) X(attention_work) X(label_rows) X(label_sums) X(job) X(dropout) X(fold)
+    X(attention_work) X(label_rows) X(label_sums) X(job) X(dropout) X(fold)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

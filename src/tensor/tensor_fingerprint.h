@@ -5,9 +5,8 @@
 #include "device/fingerprint.h"
 #include "tensor/tensor.h"
 
-/* Of its row-major elements, or those of a sample of them (NULL: of all), in its own dtype, which are stored only meanwhile: the step goes on as if nothing had read them. *known_p
+/* Of its row-major elements, in its own dtype, which are stored only meanwhile: the step goes on as if nothing had read them. *known_p
  * false: logits that are not stored, and whose storing would cost more than the step (op/vocabulary_logits.h). */
-tutti_status tutti__tensor_fingerprint(tutti__fingerprint *f, tutti_tensor *t,
-                                       const tutti__sample *sample, bool *known_p);
+tutti_status tutti__tensor_fingerprint(tutti__fingerprint *f, tutti_tensor *t, bool *known_p);
 
 #endif

@@ -98,14 +98,8 @@ static tutti_status set_int(const reader *r, const tutti__key_row *key, const ch
 
 static tutti_status set_steps(const reader *r, const tutti__key_row *key, const char *text)
 {
-    const char *word = tutti__steps_word(key);
-
     if (strcmp(text, "auto") == 0) {
-        *(int64_t *)value_of(r->config, key) = TUTTI__STEPS_AUTO;
-        return TUTTI_OK;
-    }
-    if (word && strcmp(text, word) == 0) {
-        *(int64_t *)value_of(r->config, key) = TUTTI__STEPS_WORD;
+        *(int64_t *)value_of(r->config, key) = -1;
         return TUTTI_OK;
     }
     return set_int(r, key,
@@ -618,9 +612,7 @@ static const char *value_text(const tutti__key_row *key, char *text, size_t size
         snprintf(text, size, "integer %s", key->limits);
         break;
     case TUTTI__KEY_STEPS:
-        snprintf(text, size, "auto%s%s, or a number of steps", tutti__steps_word(key) ? ", " : "",
-                 tutti__steps_word(key) ? tutti__steps_word(key) : "");
-        return text;
+        return "auto, or a number of steps";
     case TUTTI__KEY_REAL:
         snprintf(text, size, "number %s", key->limits);
         break;

@@ -1,9 +1,6 @@
 /* digests.c -- a rank's record of a step.   SPDX-License-Identifier: MIT
  *
- * Of tensors with many elements the step's sample is read (device/fingerprint.h), since all of them, which have left the cache, would take
- * a third of a step; with `all`, and of what is recorded once or is small beside the step, every element.
- *
- * auto: the distance of recorded steps is a power of two. It doubles when the record would take more than its share
+ * auto (trace_digests -1): the distance of recorded steps is a power of two. It doubles when the record would take more than its share
  * of the time, and after each DENSE of them, so that the files grow with the logarithm of the steps; so records of ranks and of runs
  * have steps in common, whatever their speed. Measured after the first one, which costs more. */
 #include "train/session/digests.h"
@@ -29,7 +26,6 @@ typedef struct output {
     const char *with; /* as in tutti__step_observer */
     int64_t micro_batch;
     tutti__fingerprint forward;
-    bool sampled;
 } output;
 
 typedef struct tutti__digests {
@@ -38,14 +34,13 @@ typedef struct tutti__digests {
     int rank, size;          /* of the last header; -1: there is none */
     bool on;                 /* the current step is recorded */
     bool ended;              /* by a failure, which was reported */
-    bool whole;              /* all elements of tensors are read */
     int shard;               /* of the current line; -1: none */
     int64_t batches, losses; /* micro-batches of the current line so far; of a pipeline, losses */
     uint64_t samples[2];
-    tutti__digest_text entries; /* of the current line */
-    tutti__digest_text lines;   /* of the step, before it */
-    /* before those: of the process, and as another rank; written after a step, since a run may fail in its first */
-    tutti__digest_text first;
+    json_t *entries; /* of the current line */
+    json_t *lines;   /* of the step, before it */
+    json_t *
+        first; /* before those: of the process, and as another rank; written after a step, since a run may fail in its first */
     output *outputs; /* of the step */
     size_t n_outputs, capacity;
     /* auto: the distance of recorded steps, how many were recorded with it, and times: the end of the first record, what records took
@@ -73,27 +68,20 @@ static void check(tutti__digests *d, tutti_status status)
     stop_recording(d);
 }
 
+/* Of a JSON value that could not be made. */
 static void check_made(tutti__digests *d, bool made)
 {
     if (!made)
         check(d, tutti__fail(TUTTI_ERR_MEMORY, "no memory for digests"));
 }
 
-/* What the step reads of a tensor of n elements; NULL: all of it. */
-static const tutti__sample *sample_of(const tutti__digests *d, tutti__sample *sample, size_t n)
-{
-    if (d->whole)
-        return NULL;
-    tutti__sample_of(sample, n, d->s->step.number);
-    return sample;
-}
-
 static void add_entry(tutti__digests *d, const char *kind, const char *name,
-                      const tutti__fingerprint *f, bool sampled, int64_t micro_batch)
+                      const tutti__fingerprint *f, int64_t micro_batch)
 {
     const bool several = d->s->config->grad_accumulation > 1;
+    json_t *entry = tutti__digest_entry(kind, name, f, several ? micro_batch : -1);
 
-    tutti__digest_entry(&d->entries, kind, name, f, sampled, several ? micro_batch : -1);
+    check_made(d, json_array_append_new(d->entries, entry) == 0);
 }
 
 static void begin_line(tutti__digests *d, int shard)
@@ -103,6 +91,31 @@ static void begin_line(tutti__digests *d, int shard)
     d->samples[0] = d->samples[1] = 0;
 }
 
+/* [RATE, NAME, ...] of the parameters whose learning rate is not the optimizer's. NULL: out of memory. */
+static json_t *own_rates(const tutti__digests *d)
+{
+    const struct tutti_root *root = d->s->module->root;
+    json_t *lists = json_array();
+    int failed = 0;
+
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        const double rate = tutti__optim_rate(d->s->optim, i);
+        const tutti_tensor *t = root->parameters.p[i]->tensor;
+        json_t *list = NULL;
+
+        if (rate == tutti__optim_decimal(tutti_optim_lr(d->s->optim)) ||
+            !t->parameter->requires_grad)
+            continue;
+        for (size_t k = 0; k < json_array_size(lists) && !list; k++)
+            if (json_real_value(json_array_get(json_array_get(lists, k), 0)) == rate)
+                list = json_array_get(lists, k);
+        if (!list)
+            failed |= json_array_append_new(lists, list = json_pack("[f]", rate));
+        failed |= json_array_append_new(list, json_string(t->name));
+    }
+    return tutti__json_complete(lists, failed);
+}
+
 /* Ends the current line, if it has any entries: of `step`. */
 static void end_line(tutti__digests *d, uint64_t step, bool updated)
 {
@@ -110,17 +123,21 @@ static void end_line(tutti__digests *d, uint64_t step, bool updated)
     char digits[33];
     int failed = 0;
 
-    if (d->entries.n > 0) {
+    if (json_array_size(d->entries) > 0) {
         line = json_pack("{s:I,s:i}", "step", (json_int_t)step, "rank", d->s->rank);
         tutti__samples_digest_text(d->samples, digits);
         if (d->shard >= 0)
             failed |= json_object_set_new(line, "shard", json_integer(d->shard));
-        if (updated)
+        if (updated) {
             failed |= json_object_set_new(line, "lr", json_real(tutti_optim_lr(d->s->optim)));
+            failed |= json_object_set_new(line, "lrs", own_rates(d));
+        }
         if (d->batches > 0)
             failed |= json_object_set_new(line, "samples", json_string(digits));
-        tutti__digest_line(&d->lines, tutti__json_complete(line, failed), &d->entries);
-        d->entries.n = 0;
+        failed |= json_object_set_new(line, "entries", d->entries);
+        failed |= json_array_append_new(d->lines, line);
+        d->entries = json_array();
+        check_made(d, !failed && d->entries);
     }
     begin_line(d, -1);
 }
@@ -128,7 +145,8 @@ static void end_line(tutti__digests *d, uint64_t step, bool updated)
 /* Forgets the step's last try. */
 static void clear(tutti__digests *d)
 {
-    d->entries.n = d->lines.n = 0;
+    json_array_clear(d->entries);
+    json_array_clear(d->lines);
     d->n_outputs = 0;
     begin_line(d, -1);
 }
@@ -136,27 +154,19 @@ static void clear(tutti__digests *d)
 /* With auto a host on which the run has no folder, since it is another's, gets none for the record. */
 static bool has_place(const tutti__digests *d)
 {
-    return d->s->config->trace_digests != TUTTI__STEPS_AUTO ||
-           tutti__is_folder(d->s->config->run_dir);
-}
-
-static void add_lines(tutti__digests *d)
-{
-    tutti__digest_text_add(&d->first, d->lines.p, d->lines.n);
-    d->lines.n = 0;
-    check_made(d, !d->first.failed && !d->lines.failed && !d->entries.failed);
+    return d->s->config->trace_digests > 0 || tutti__is_folder(d->s->config->run_dir);
 }
 
 static void write_lines(tutti__digests *d)
 {
-    add_lines(d);
-    if (d->first.n > 0 && !has_place(d)) {
+    check_made(d, json_array_extend(d->first, d->lines) == 0);
+    if (json_array_size(d->first) > 0 && !has_place(d)) {
         d->ended = true;
         stop_recording(d);
     }
-    if (!d->ended && d->first.n > 0)
-        check(d, tutti__digest_file_append(d->s->config->run_dir, d->s->rank, &d->first));
-    d->first.n = 0;
+    if (!d->ended && json_array_size(d->first) > 0)
+        check(d, tutti__digest_file_append(d->s->config->run_dir, d->s->rank, d->first));
+    json_array_clear(d->first);
     clear(d);
 }
 
@@ -212,16 +222,6 @@ static const output *find(const tutti__digests *d, const tutti_tensor *y)
     return NULL;
 }
 
-static void read_tensor(tutti__digests *d, tutti__fingerprint *f, tutti_tensor *t, bool *sampled_p,
-                        bool *known_p)
-{
-    tutti__sample sample = {.partial = false};
-
-    check(d, tutti__tensor_fingerprint(
-                 f, t, sample_of(d, &sample, (size_t)tutti_shape_count(t->shape)), known_p));
-    *sampled_p = sample.partial;
-}
-
 /* A container returns what the last of its modules has. */
 static void on_forward(void *self, const tutti_module *m, const char *with, tutti_tensor *y)
 {
@@ -229,21 +229,20 @@ static void on_forward(void *self, const tutti_module *m, const char *with, tutt
     const uint64_t begin_ns = tutti__now_ns();
     const int64_t micro_batch = micro_batch_of(d, m);
     const output *same = find(d, y);
-    output made = {y, y->serial, m, with, micro_batch, {0}, false};
+    tutti__fingerprint f;
     bool known = same;
     char name[160];
     output *o;
 
-    if (same) {
-        made.forward = same->forward;
-        made.sampled = same->sampled;
-    } else
-        read_tensor(d, &made.forward, y, &made.sampled, &known);
+    if (same)
+        f = same->forward;
+    else
+        check(d, tutti__tensor_fingerprint(&f, y, &known));
     if (d->ended || !known || !(o = new_output(d)))
         return;
-    *o = made;
+    *o = (output){y, y->serial, m, with, micro_batch, f};
     name_output(m, with, name);
-    add_entry(d, "forward", name, &o->forward, o->sampled, micro_batch);
+    add_entry(d, "forward", name, &f, micro_batch);
     took(d, begin_ns);
 }
 
@@ -252,18 +251,18 @@ static void on_backward(void *self, tutti_tensor *y)
     const uint64_t begin_ns = tutti__now_ns();
     tutti__digests *d = self;
     tutti__fingerprint f;
-    bool known = false, sampled;
+    bool known = false;
     char name[160];
 
     if (!find(d, y))
         return;
-    read_tensor(d, &f, y->grad, &sampled, &known);
+    check(d, tutti__tensor_fingerprint(&f, y->grad, &known));
     for (size_t i = d->n_outputs; i-- > 0 && known && !d->ended;) {
         const output *o = &d->outputs[i];
 
         name_output(o->module, o->with, name);
         if (o->y == y && o->serial == y->serial)
-            add_entry(d, "backward", name, &f, sampled, o->micro_batch);
+            add_entry(d, "backward", name, &f, o->micro_batch);
     }
     took(d, begin_ns);
 }
@@ -280,23 +279,18 @@ typedef struct piece {
 
 static void add_piece(tutti__digests *d, const char *kind, const char *name, const piece *of)
 {
-    tutti__sample sample = {.partial = false};
     tutti__fingerprint f;
     char text[256];
 
     if (d->ended)
         return;
-    if (sample_of(d, &sample, of->n_all)) {
-        tutti__sample_clip(&sample, of->first, of->n);
-        check(d, tutti__fingerprint_sampled(&f, of->stream, of->p, of->dtype, of->first, &sample));
-    } else
-        check(d, tutti__fingerprint_of(&f, of->stream, of->p, of->n, of->dtype, of->first));
-    if (of->n < of->n_all) {
+    check(d, tutti__fingerprint_of(&f, of->stream, of->p, of->n, of->dtype, of->first));
+    if (of->n == of->n_all)
+        snprintf(text, sizeof text, "%s", name);
+    else
         snprintf(text, sizeof text, "%s[%zu:%zu]", name, of->first, of->first + of->n);
-        name = text;
-    }
     if (!d->ended)
-        add_entry(d, kind, name, &f, sample.partial, -1);
+        add_entry(d, kind, text, &f, -1);
 }
 
 /* Flat memory of all parameters, or (packed) of the ranges of a sharding alone. */
@@ -443,23 +437,19 @@ static void add_header(tutti__digests *d)
 
     if (kernels->bits)
         kernels->bits(s->cx, isa, sizeof isa);
-    header = json_pack("{s:i,s:s,s:I,s:i,s:i,s:s,s:s,s:s,s:I}", "format", 1, "version",
-                       TUTTI_VERSION, "step", (json_int_t)s->step.number - 1, "rank", s->rank,
-                       "world_size", s->size, "isa", isa, "kernels", kernels->name, "framework",
-                       "tutti", "sample", (json_int_t)(d->whole ? 0 : TUTTI__SAMPLE));
-    tutti__digest_line(&d->lines, header, NULL);
+    header = json_pack("{s:i,s:s,s:I,s:i,s:i,s:s,s:s,s:s}", "format", 1, "version", TUTTI_VERSION,
+                       "step", (json_int_t)s->step.number - 1, "rank", s->rank, "world_size",
+                       s->size, "isa", isa, "kernels", kernels->name, "framework", "tutti");
+    check_made(d, json_array_append_new(d->lines, header) == 0);
 }
 
 static void add_initial(tutti__digests *d)
 {
     const struct tutti_root *root = d->s->module->root;
-    const bool whole = d->whole;
 
-    d->whole = true;
     for (size_t i = 0; i < root->parameters.n; i++)
         add_parameter(d, "initial", root->parameters.p[i]->tensor);
     add_buffers(d, "initial");
-    d->whole = whole;
     end_line(d, d->s->step.number - 1, false);
 }
 
@@ -487,9 +477,8 @@ static bool is_due(tutti__digests *d)
 {
     const int64_t every = d->s->config->trace_digests;
 
-    if (every == TUTTI__STEPS_AUTO)
-        return is_due_by_time(d, d->s->step.number);
-    return every == TUTTI__STEPS_WORD || is_due_by_key(d->s->step.number, (uint64_t)every);
+    return every > 0 ? is_due_by_key(d->s->step.number, (uint64_t)every)
+                     : is_due_by_time(d, d->s->step.number);
 }
 
 /* Counts the time of the record that ends. */
@@ -519,7 +508,8 @@ void tutti__digests_begin(tutti__session *s)
             add_initial(d);
         d->rank = s->rank;
         d->size = s->size;
-        add_lines(d);
+        check_made(d, json_array_extend(d->first, d->lines) == 0);
+        json_array_clear(d->lines);
     }
     d->on = !d->ended && is_due(d);
     d->taking_ns = 0;
@@ -553,7 +543,7 @@ void tutti__digests_batch(const tutti__session *s, const tutti_batch *batch)
         check(d, tutti__fingerprint_of(&f, &tutti__cpu_stream, a->p,
                                        (size_t)tutti_shape_count(a->shape), a->dtype, 0));
         if (!d->ended)
-            add_entry(d, "input", batch->arrays[i].name, &f, false, d->batches - 1);
+            add_entry(d, "input", batch->arrays[i].name, &f, d->batches - 1);
     }
     took(d, begin_ns);
 }
@@ -566,9 +556,9 @@ void tutti__digests_loss(const tutti__session *s, tutti_tensor *loss)
 
     if (!d || !d->on || !loss || loss->poison != TUTTI_OK)
         return;
-    check(d, tutti__tensor_fingerprint(&f, loss, NULL, &known));
+    check(d, tutti__tensor_fingerprint(&f, loss, &known));
     if (!d->ended && known)
-        add_entry(d, "loss", "", &f, false, s->pipeline ? d->losses++ : d->batches - 1);
+        add_entry(d, "loss", "", &f, s->pipeline ? d->losses++ : d->batches - 1);
 }
 
 static void add_update(tutti__digests *d)
@@ -615,10 +605,17 @@ tutti_status tutti__digests_open(tutti__session *s)
     d->s = s;
     d->rank = d->shard = -1;
     d->every = 1;
-    d->whole = s->config->trace_digests == TUTTI__STEPS_WORD;
-    d->observer = (tutti__step_observer){
-        .self = d, .forward = on_forward, .backward = on_backward, .gradient = on_gradient};
-    return TUTTI_OK;
+    d->observer = (tutti__step_observer){.self = d, .gradient = on_gradient};
+    if (s->config->trace_digests > 0) {
+        d->observer.forward = on_forward;
+        d->observer.backward = on_backward;
+    }
+    d->entries = json_array();
+    d->lines = json_array();
+    d->first = json_array();
+    return d->entries && d->lines && d->first
+               ? TUTTI_OK
+               : tutti__fail(TUTTI_ERR_MEMORY, "no memory for digests");
 }
 
 void tutti__digests_close(tutti__session *s)
@@ -627,11 +624,15 @@ void tutti__digests_close(tutti__session *s)
 
     if (!d)
         return;
+    if (d->on && !d->ended && (json_array_size(d->entries) > 0 || json_array_size(d->lines) > 0)) {
+        end_line(d, s->step.number, false); /* it failed: what it has computed may tell why */
+        write_lines(d);
+    }
     if (s->cx)
         s->cx->observer = NULL;
-    free(d->entries.p);
-    free(d->lines.p);
-    free(d->first.p);
+    json_decref(d->entries);
+    json_decref(d->lines);
+    json_decref(d->first);
     free(d->outputs);
     free(d);
     s->digests = NULL;

@@ -46,7 +46,6 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 static const tutti__kernels half_kernels = {
     .name = NAME,
     .reorder = reorder,
-    .read_run = tutti__onednn_read_run,
     .cast = tutti__cast_row_major,
     .move = tutti__move_row_major,
     .fill = tutti__fill_row_major,
@@ -83,7 +82,6 @@ tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
         .half = &half_kernels,
         .empty = &tutti__kernels_reference,
         .reorder = reorder,
-        .read_run = tutti__onednn_read_run,
         .cast = tutti__cast_row_major,
         .move = tutti__move_row_major,
         .fill = tutti__fill_row_major,

@@ -293,44 +293,6 @@ tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
     return tutti__onednn_run(cx, p, (void *[]){from->data, to->data});
 }
 
-enum { STRIDED = 1024 }; /* elements in memory, of which a run's are read from a lazy tensor */
-
-/* `count` elements from `at` on in memory, `step` apart. */
-static void read_strided(const tutti_tensor *t, int64_t at, int64_t step, int64_t count, char *to)
-{
-    const size_t size = tutti_dtype_size(t->dtype);
-    float part[STRIDED];
-
-    for (int64_t i = 0; t->data && i < count; i++)
-        memcpy(to + (size_t)i * size, (const char *)t->data + (size_t)(at + i * step) * size, size);
-    for (int64_t i = 0, n; !t->data && i < count; i += n) {
-        const int64_t lane = at % step; /* it is read from a block's first channel on */
-
-        n = count - i < STRIDED / step ? count - i : STRIDED / step;
-        t->lazy->read(t, at - lane + i * step, n * step, part);
-        for (int64_t k = 0; k < n; k++)
-            ((float *)to)[i + k] = part[k * step + lane];
-    }
-}
-
-bool tutti__onednn_read_run(const tutti_tensor *t, int64_t first, int64_t n, void *to)
-{
-    tutti__onednn_view v;
-
-    if (!tutti__onednn_view_of(t->shape, t->layout, &v) ||
-        (!t->data && !(t->lazy && t->lazy->read && v.step <= STRIDED)))
-        return false;
-    for (int64_t count; n > 0; first += count, n -= count) {
-        const int64_t s = first % v.s, c = first / v.s % v.c, image = first / v.s / v.c;
-
-        count = n < v.s - s ? n : v.s - s;
-        read_strided(t, image * v.image + c / v.inner * v.block + s * v.step + c % v.inner, v.step,
-                     count, to);
-        to = (char *)to + (size_t)count * tutti_dtype_size(t->dtype);
-    }
-    return true;
-}
-
 /* A tensor's elements in another layout, in the arena. */
 typedef struct copy {
     struct copy *next;

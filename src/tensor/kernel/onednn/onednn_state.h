@@ -84,9 +84,6 @@ tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
                                    const tutti__onednn_place *from, const tutti__onednn_place *to,
                                    bool accumulate);
 
-/* kernels.read_run */
-bool tutti__onednn_read_run(const tutti_tensor *t, int64_t first, int64_t n, void *to);
-
 /* ---- Primitives ----------------------------------------------------------------------------------------- */
 
 typedef enum tutti__onednn_kind {
