@@ -42,8 +42,9 @@ typedef struct tutti_ddp_opts {
     int zero;         /* stage of ZeRO, below; 0: none */
     int shard_copies; /* ranks that have each share of the optimizer state: 0 and 1: one, 2: two; below */
     int zero_ranks; /* so many neighbours divide among them what zero shards; 0: all ranks; below */
-    bool offload_parameters; /* zero 3 on a GPU: shares of parameters are in host memory; below */
-    uint64_t reserved[4];    /* zero */
+    bool offload_parameters;  /* zero 3 on a GPU: shares of parameters are in host memory; below */
+    tutti_dtype reduce_dtype; /* with zero: TUTTI_BF16 or TUTTI_F16: gradients are sent so; below */
+    uint64_t reserved[4];     /* zero */
 } tutti_ddp_opts;
 
 /* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order, which are frozen; if not, all ranks
@@ -176,6 +177,8 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  * the same bits. UNSUPPORTED with shards.
  * Offload: with offload_parameters, in stage 3 on a GPU, a rank's shares are in pinned memory of the host, where optimizers update them, as
  * after tutti_optim_offload, which they then need not call: the GPU has those of a few buckets, and gradients. There is no tutti_ema.
+ * In 16 bits: with reduce_dtype TUTTI_BF16 or TUTTI_F16 each rank's gradients are rounded to that before they are sent; the mean is summed in
+ * F32, and rounded once. The bits are those of plain DDP with tutti_comm_hook_bf16 or _fp16. UNSUPPORTED with shards, which have wire_bits.
  * What changes:
  *   - after backward, tutti_tensor_grad is the mean only in this rank's shares, elsewhere undefined; clip_grad_norm and the scaler
  *     handle that;

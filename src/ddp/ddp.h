@@ -67,7 +67,7 @@ struct tutti_ddp {
     bool *late, *rows_left;
     unsigned char *row_marks; /* room for the longest of them */
     tutti__late_rows late_rows;
-    bool plain_means; /* the hook is ZeRO's, whose means are those of all_reduce */
+    bool plain_means; /* the hook is ZeRO's, in F32: its means are those of all_reduce */
     bool paused, in_step, listening;
     bool all_know; /* this backward's failure is the same on all ranks: no need to tell peers */
     bool moved;    /* the module's gradients are in the reducer's block */

@@ -142,6 +142,8 @@ static tutti_status agree_on_options(const tutti_ddp *ddp, tutti__item *items)
     snprintf(items[n++].text, sizeof items->text, "zero_ranks %d", o->zero_ranks);
     snprintf(items[n++].text, sizeof items->text, "offload_parameters %s",
              o->offload_parameters ? "true" : "false");
+    snprintf(items[n++].text, sizeof items->text, "reduce_dtype %s",
+             tutti_dtype_name(o->reduce_dtype));
     return tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
 }
 
@@ -235,7 +237,7 @@ tutti_status tutti__ddp_enter(tutti_ddp *ddp, tutti_status local)
     tutti_status status;
 
     if (local == TUTTI_OK) {
-        items = tutti__alloc((ddp->n + ddp->n_buffers + ddp->limits.n + 9) * sizeof *items);
+        items = tutti__alloc((ddp->n + ddp->n_buffers + ddp->limits.n + 10) * sizeof *items);
         local = items ? TUTTI_OK : TUTTI_ERR_MEMORY;
     }
     status = agree_on_tensors(ddp, local, items);

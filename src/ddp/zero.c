@@ -366,6 +366,27 @@ static tutti_status check_ranks(const tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
+static tutti_status check_reduce_dtype(const tutti_ddp *ddp)
+{
+    const tutti_dtype dtype = ddp->opts.reduce_dtype;
+
+    if (dtype == TUTTI_F32)
+        return TUTTI_OK;
+    if (dtype != TUTTI_BF16 && dtype != TUTTI_F16)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: reduce_dtype is %s, expected F32 (0), BF16 or F16",
+                           tutti_dtype_name(dtype));
+    if (ddp->opts.zero == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: reduce_dtype is for ZeRO, and zero is 0; use "
+                           "tutti_ddp_set_hook with tutti_comm_hook_bf16 or _fp16");
+    if (ddp->opts.shards > 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "tutti_ddp_new: reduce_dtype rounds the sum of a rank, which with "
+                           "shards depends on the number of ranks; use wire_bits 32");
+    return TUTTI_OK;
+}
+
 static tutti_status check_offload(const tutti_ddp *ddp)
 {
     const tutti_ctx *cx = ddp->module->cx;
@@ -389,6 +410,7 @@ static tutti_status check_offload(const tutti_ddp *ddp)
 tutti_status tutti__zero_check(const tutti_ddp *ddp)
 {
     TUTTI_TRY(check_ranks(ddp));
+    TUTTI_TRY(check_reduce_dtype(ddp));
     TUTTI_TRY(check_offload(ddp));
     if (ddp->opts.zero < 2)
         return TUTTI_OK;
@@ -423,6 +445,7 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
         return TUTTI_ERR_MEMORY;
     *zero = (tutti_zero){.ddp = ddp,
                          .stage = stage,
+                         .wire = ddp->opts.reduce_dtype,
                          .replicas = 1,
                          .root = ddp->module->root,
                          .sharding = {.self = zero,
@@ -449,7 +472,7 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
         return TUTTI_OK;
     ddp->hook = hook;
     ddp->hook.self = zero;
-    ddp->plain_means = true;
+    ddp->plain_means = zero->wire == TUTTI_F32;
     return TUTTI_OK;
 }
 

@@ -59,6 +59,7 @@ struct tutti_zero {
     int stage;
     tutti_group *
         group; /* whose ranks have all shares among them. NULL: none at present (with logical shards) */
+    tutti_dtype wire;    /* F32, or what a bucket is rounded to before it is reduced */
     int replicas;        /* groups like it, of which ddp->group consists */
     tutti_group *parted; /* `group`, if it is a part of ddp->group; NULL: they are the same */
     float

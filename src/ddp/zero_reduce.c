@@ -5,7 +5,10 @@
  *     4 ranks     | sum of rank 0 | of rank 1 | of rank 2 | of rank 3 |      reduce_scatter
  *     2 replicas  | share of ranks 0 and 2    | of ranks 1 and 3      |      then each rank sends its sum to all that keep it
  *
- * A reduce_scatter among the ranks that share, and an all_reduce of the shares between replicas, sends as much, but adds in another order. */
+ * A reduce_scatter among the ranks that share, and an all_reduce of the shares between replicas, sends as much, but adds in another order.
+ *
+ * With opts.reduce_dtype all of that is done to the bucket rounded to 16 bits, as by the hooks for plain DDP (reducer/hooks.c), at its
+ * beginning; the share then goes to its place. */
 #include "ddp/zero.h"
 
 #include "comm/comm.h"
@@ -87,46 +90,75 @@ static void count_sums(const tutti_zero *zero, size_t n, size_t *to, size_t *fro
 static tutti_status send_sums(tutti_zero *zero, const tutti_buf *mine, tutti_buf share)
 {
     const size_t size = (size_t)tutti_group_size(zero->ddp->group), n = mine->count;
+    const size_t bytes = n * tutti_dtype_size(mine->dtype);
     size_t *to = tutti__alloc(2 * size * sizeof *to);
     tutti_status status = to ? make_room(zero, share.count) : TUTTI_ERR_MEMORY;
 
     for (int k = 0; k < zero->replicas && status == TUTTI_OK; k++)
-        status = tutti__copy(tutti__stream_or_cpu(mine->stream), zero->sent + (size_t)k * n,
-                             mine->p, n * sizeof *zero->sent);
+        status = tutti__copy(tutti__stream_or_cpu(mine->stream),
+                             (char *)zero->sent + (size_t)k * bytes, mine->p, bytes);
     if (status == TUTTI_OK) {
         count_sums(zero, n, to, to + size);
         status = tutti_all_to_all_v(
-            zero->ddp->group, (tutti_const_buf){zero->sent, share.count, TUTTI_F32, mine->stream},
+            zero->ddp->group, (tutti_const_buf){zero->sent, share.count, mine->dtype, mine->stream},
             to, share, to + size, NULL);
     }
     free(to);
     return status;
 }
 
+/* ---- In 16 bits ---- */
+
+/* n elements of a bucket from `at` on, which are at its beginning in 16 bits, become F32 at their place. It overlaps them if `at` is
+ * 0, or less than n. */
+static tutti_status widen(const tutti_zero *zero, const tutti_bucket *b, size_t at, size_t n)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(b->buf.stream);
+    float *p = b->buf.p;
+
+    if (zero->wire == TUTTI_F32 || n == 0)
+        return TUTTI_OK;
+    assert(at == 0 || at >= n);
+    if (at > 0)
+        TUTTI_TRY(tutti__copy(stream, p + at, (uint16_t *)b->buf.p + at, n * sizeof(uint16_t)));
+    return stream->ops->flat->widen(stream, p + at, n, zero->wire);
+}
+
+/* `n` elements from `at` on, as they are sent. */
+static tutti_buf part_of(const tutti_zero *zero, const tutti_bucket *b, size_t at, size_t n)
+{
+    char *p = b->buf.p;
+
+    return (tutti_buf){p + at * tutti_dtype_size(zero->wire), n, zero->wire, b->buf.stream};
+}
+
 tutti_status tutti__zero_reduce(void *self, tutti_group *group, const tutti_bucket *b)
 {
     tutti_zero *zero = self;
-    float *p = b->buf.p;
-    tutti_buf whole = b->buf, mine = b->buf, kept = b->buf;
-    size_t begin;
+    tutti_stream *stream = tutti__stream_or_cpu(b->buf.stream);
+    size_t share, n, begin, tail, rest;
+    tutti_buf mine;
 
     TUTTI_TRY(check(zero, b));
     TUTTI_TRY(note(zero, b));
-    kept.count = tutti__zero_share(zero, &zero->buckets[b->index]);
-    whole.count = kept.count * (size_t)zero->sharding.peers.size;
-    mine.count = kept.count / (size_t)zero->replicas;
-    mine.p = p + mine.count * (size_t)tutti_group_rank(group);
-    begin = kept.count * (size_t)zero->sharding.peers.rank;
-    kept.p = p + begin;
-    TUTTI_TRY(tutti_reduce_scatter(group, tutti_buf_const(whole), mine, TUTTI_AVG, NULL));
+    share = tutti__zero_share(zero, &zero->buckets[b->index]);
+    begin = share * (size_t)zero->sharding.peers.rank;
+    tail = share * (size_t)zero->sharding.peers.size;
+    rest = b->buf.count - tail;
+    n = share / (size_t)zero->replicas;
+    mine = part_of(zero, b, n * (size_t)tutti_group_rank(group), n);
+    if (zero->wire != TUTTI_F32)
+        TUTTI_TRY(stream->ops->flat->narrow(stream, b->buf.p, b->buf.count, zero->wire));
+    TUTTI_TRY(tutti_reduce_scatter(group, tutti_buf_const(part_of(zero, b, 0, tail)), mine,
+                                   TUTTI_AVG, NULL));
     /* no peer reads this rank's contribution any more: the call ends with that */
     if (zero->replicas > 1)
-        TUTTI_TRY(send_sums(zero, &mine, kept));
+        TUTTI_TRY(send_sums(zero, &mine, part_of(zero, b, begin, share)));
+    if (rest > 0)
+        TUTTI_TRY(tutti_all_reduce(group, part_of(zero, b, tail, rest), TUTTI_AVG, NULL));
+    TUTTI_TRY(widen(zero, b, tail, rest));
+    TUTTI_TRY(widen(zero, b, begin, share));
     if (zero->stage >= 2)
-        tutti__reducer_keep(zero->ddp->reducer, b->index, begin, begin + kept.count, whole.count);
-    if (whole.count == b->buf.count)
-        return TUTTI_OK;
-    whole.p = p + whole.count;
-    whole.count = b->buf.count - whole.count;
-    return tutti_all_reduce(group, whole, TUTTI_AVG, NULL);
+        tutti__reducer_keep(zero->ddp->reducer, b->index, begin, begin + share, tail);
+    return TUTTI_OK;
 }

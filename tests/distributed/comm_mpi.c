@@ -292,6 +292,42 @@ static int collectives(tutti_group *group)
     return 0;
 }
 
+/* Parts are large between ranks that both use memory of the group, which may differ from call to call. */
+static int large_parts(tutti_group *group)
+{
+    enum { N = (5 << 20) / 4 + 1 };
+    const size_t rank = (size_t)tutti_group_rank(group), size = (size_t)tutti_group_size(group);
+    tutti_group *other;
+    int32_t *ours, *own = malloc(size * N * sizeof *own);
+
+    CHECK(own);
+    CHECK(tutti_group_init(&other, &(tutti_group_opts){.name = "large",
+                                                       .backend = TUTTI_BACKEND_MPI}) == TUTTI_OK);
+    CHECK(tutti_group_alloc(other, size * N * sizeof *ours, (void **)&ours) == TUTTI_OK);
+    for (unsigned way = 0; way < 1u << size; way++) { /* a bit of each rank: its own memory */
+        int32_t *p = way >> rank & 1 ? own : ours;
+
+        for (size_t i = 0; i < N; i++)
+            p[rank * N + i] = (int32_t)(i + rank);
+        CHECK(tutti_all_gather(other, TUTTI_CONST_BUF(p + rank * N, N, TUTTI_I32),
+                               TUTTI_BUF(p, size * N, TUTTI_I32), NULL) == TUTTI_OK);
+        for (size_t i = 0; i < size * N; i++)
+            CHECK(p[i] == (int32_t)(i % N + i / N));
+        memset(p, 0, N * sizeof *p);
+        for (size_t i = 0; i < N && rank == way % size; i++)
+            p[i] = (int32_t)(i + way);
+        CHECK(tutti_broadcast(other, TUTTI_BUF(p, N, TUTTI_I32), (int)(way % size), NULL) ==
+              TUTTI_OK);
+        for (size_t i = 0; i < N; i++)
+            CHECK(p[i] == (int32_t)(i + way));
+        memset(p, 0, size * N * sizeof *p);
+    }
+    tutti_group_release(other, ours);
+    tutti_group_free(other);
+    free(own);
+    return 0;
+}
+
 /* A NaN of any rank reaches all, in every reduction. */
 static int nan_wins(tutti_group *group)
 {
@@ -633,7 +669,7 @@ static int interrupt(const interruption *how, int32_t *late_p)
 static int interrupted(tutti_group *group)
 {
     static const interruption ways[] = {
-        {false, false, false}, {false, true, false}, {true, false, true}};
+        {false, false, false}, {false, true, false}, {true, false, true}, {true, true, false}};
 
     tutti_group_free(group);
     for (size_t i = 0; i < TUTTI__COUNT_OF(ways); i++) {
@@ -718,6 +754,7 @@ typedef struct test_case {
 static const test_case CASES[] = {
     {"collectives", collectives, 0, false},
     {"hosts", collectives, 0, false},
+    {"large", large_parts, 0, false},
     {"nan", nan_wins, 0, false},
     {"groups", groups, 0, false},
     {"messages", messages, 0, false},

@@ -30,6 +30,7 @@ static int trainer_begin(trainer *t, int zero)
     return 0;
 }
 
+static tutti_dtype wire; /* of this run: what gradients are sent in, with ZeRO or without */
 static bool
     offloads; /* of this run: the optimizer's state is in host memory, with zero 3 the parameters too */
 
@@ -37,9 +38,17 @@ static int trainer_new(trainer *t, tutti_group *group, int zero, int ranks)
 {
     tutti_ddp_opts opts = opts_of(zero, ranks);
 
+    tutti_comm_hook hook;
+
     opts.offload_parameters = offloads && zero == 3;
+    opts.reduce_dtype = zero > 0 ? wire : TUTTI_F32;
     CHECK_0(trainer_begin(t, zero));
     CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, &opts));
+    if (zero == 0 && wire != TUTTI_F32) {
+        CHECK_OK(wire == TUTTI_BF16 ? tutti_comm_hook_bf16(&hook, NULL)
+                                    : tutti_comm_hook_fp16(&hook, NULL));
+        CHECK_OK(tutti_ddp_set_hook(t->ddp, &hook));
+    }
     CHECK_OK(tutti_adamw_new(&t->optim, t->module,
                              &(tutti_adam_opts){.lr = 0.01f, .weight_decay = 0.1f}));
     if (offloads && zero < 3)
@@ -124,7 +133,7 @@ static int check_sizes(const trainer *t, tutti_group *group, int zero, int ranks
     return 0;
 }
 
-/* By all divisors of the ranks: parameters, norms and consolidated state have the bits of DDP without ZeRO. */
+/* By all divisors of the ranks (one: plain ZeRO): parameters, norms and consolidated state have the bits of DDP without ZeRO. */
 static int replicas_train_with_the_bits_of_the_whole(tutti_group *group, void *arg)
 {
     const int size = tutti_group_size(group), root = size - 1;
@@ -176,7 +185,7 @@ static int the_wire_carries_what_is_said(tutti_group *group, void *arg)
             const size_t share = n / (size_t)size * (size_t)(size / ranks);
 
             CHECK(tutti_reducer_bucket(tutti_ddp_reducer(t.ddp), b).wire_bytes ==
-                  sizeof(float) * (n + (ranks < size ? share : 0)));
+                  tutti_dtype_size(wire) * (n + (ranks < size ? share : 0)));
         }
         trainer_free(&t);
     }
@@ -187,15 +196,19 @@ static int what_does_not_fit_is_refused(tutti_group *group, void *arg)
 {
     const struct {
         int zero, ranks, shards;
+        tutti_dtype wire;
         tutti_status status;
         const char *says;
     } cases[] = {
-        {2, 3, 0, TUTTI_ERR_ARG,
+        {2, 3, 0, 0, TUTTI_ERR_ARG,
          "zero_ranks is 3, expected 0 (all ranks) or a divisor of the group's 4"},
-        {2, 8, 0, TUTTI_ERR_ARG, "zero_ranks is 8"},
-        {2, -1, 0, TUTTI_ERR_ARG, "zero_ranks is -1"},
-        {0, 2, 0, TUTTI_ERR_ARG, "zero is 0; set zero to 1, 2 or 3"},
-        {1, 2, 4, TUTTI_ERR_UNSUPPORTED, "zero_ranks cannot be used with shards"},
+        {2, 8, 0, 0, TUTTI_ERR_ARG, "zero_ranks is 8"},
+        {2, -1, 0, 0, TUTTI_ERR_ARG, "zero_ranks is -1"},
+        {0, 2, 0, 0, TUTTI_ERR_ARG, "zero is 0; set zero to 1, 2 or 3"},
+        {1, 2, 4, 0, TUTTI_ERR_UNSUPPORTED, "zero_ranks cannot be used with shards"},
+        {1, 0, 0, TUTTI_F64, TUTTI_ERR_ARG, "reduce_dtype is F64, expected F32 (0), BF16 or F16"},
+        {0, 0, 0, TUTTI_BF16, TUTTI_ERR_ARG, "use tutti_ddp_set_hook with tutti_comm_hook_bf16"},
+        {2, 0, 4, TUTTI_BF16, TUTTI_ERR_UNSUPPORTED, "use wire_bits 32"},
     };
     trainer t;
 
@@ -204,6 +217,7 @@ static int what_does_not_fit_is_refused(tutti_group *group, void *arg)
         tutti_ddp_opts opts = opts_of(cases[i].zero, cases[i].ranks);
 
         opts.shards = cases[i].shards;
+        opts.reduce_dtype = cases[i].wire;
         CHECK_0(trainer_begin(&t, 0));
         CHECK(tutti_ddp_new(&t.ddp, t.module, group, &opts) == cases[i].status);
         CHECK_TEXT(tutti_last_error(), cases[i].says);
@@ -291,6 +305,16 @@ static void run_offloaded(void **state)
     offloads = false;
 }
 
+/* As by the hooks for DDP without ZeRO. */
+static void run_four_in_16_bits(void **state)
+{
+    wire = TUTTI_BF16;
+    run((tutti_rank_body *)*state, NULL, 4);
+    wire = TUTTI_F16;
+    run((tutti_rank_body *)*state, NULL, 4);
+    wire = TUTTI_F32;
+}
+
 static void run_four_over_tcp(void **state)
 {
     assert_int_equal(
@@ -303,6 +327,8 @@ int main(void)
         TEST(run_four_and_six, replicas_train_with_the_bits_of_the_whole),
         TEST(run_four_over_tcp, replicas_train_with_the_bits_of_the_whole),
         TEST(run_on_two_hosts, replicas_train_with_the_bits_of_the_whole),
+        TEST(run_four_in_16_bits, replicas_train_with_the_bits_of_the_whole),
+        TEST(run_four_in_16_bits, the_wire_carries_what_is_said),
         TEST(run_offloaded, replicas_train_with_the_bits_of_the_whole),
         TEST(run_four, the_wire_carries_what_is_said),
         TEST(run_four, what_does_not_fit_is_refused),

@@ -139,6 +139,7 @@ done <<'END'
 1 1804016640 8 1
 1 22079306 2 1
 1 16087346 6 1
+1 85202850 5 2
 END
 simulate --histories 1 --seed 42 --verbose
 grep -v '^result' sim.out >first.out

@@ -1,8 +1,8 @@
 /* comm: every algorithm of the table, run on symbols: what a rank gives is a name, and a sum is the expression that made it. Sends match
  * receives, nothing waits for ever, no two actions of a round touch the same memory, every result has each contribution exactly once, and
  * all ranks that receive it have it from the same expression, so with the same bits.   SPDX-License-Identifier: MIT
- * timeout: 300   breadth: 300
- * ALL: all calls of up to 17 ranks; else of up to 9, and of more every third. */
+ * timeout: 100   breadth: 300
+ * ALL: all calls of up to 17 ranks, and of more every third; else of up to 5, and of more every ninth, of each number of ranks others. */
 #include "comm/algorithm/rounds.h"
 
 #include <setjmp.h>
@@ -47,6 +47,7 @@ typedef struct world {
     bool in_place;
     node *nodes;
     posted **pairs; /* [from * size + to] */
+    uint64_t *sums; /* of each element that is summed, in the common order; 0: not computed yet */
     char failure[256];
 } world;
 
@@ -409,13 +410,15 @@ static uint64_t sum_of_block(const tutti__coll *call, int level, int first, size
     return sum_of_places(sum, block / below);
 }
 
-static uint64_t common_sum(const tutti__coll *call, size_t index)
+static uint64_t common_sum(const world *w, size_t index)
 {
     int levels = 0;
 
-    while (levels < TUTTI__COLL_LEVELS && call->block[levels])
+    while (levels < TUTTI__COLL_LEVELS && w->call.block[levels])
         levels++;
-    return sum_of_block(call, levels, 0, index);
+    if (!w->sums[index])
+        w->sums[index] = sum_of_block(&w->call, levels, 0, index);
+    return w->sums[index];
 }
 
 /* What an element of rank's DST must have: who contributes, and which element of theirs. */
@@ -428,7 +431,7 @@ static symbol expected(const world *w, int rank, size_t i)
 
     if (!t->reduces)
         return leaf(from, index);
-    return (symbol){w->algorithm->in_common_order ? common_sum(&w->call, index) : 0,
+    return (symbol){w->algorithm->in_common_order ? common_sum(w, index) : 0,
                     w->call.size == 64 ? UINT64_MAX : ((uint64_t)1 << w->call.size) - 1,
                     (uint32_t)index, true};
 }
@@ -483,6 +486,7 @@ static void close_world(world *w)
         }
     free(w->nodes);
     free(w->pairs);
+    free(w->sums);
 }
 
 static void check_call(const tutti__coll_algorithm *algorithm, const tutti__coll *call,
@@ -494,6 +498,7 @@ static void check_call(const tutti__coll_algorithm *algorithm, const tutti__coll
         return;
     w.nodes = calloc((size_t)call->size, sizeof *w.nodes);
     w.pairs = calloc((size_t)call->size * (size_t)call->size, sizeof *w.pairs);
+    w.sums = calloc(given(&w, call->root) + 1, sizeof *w.sums);
     for (int r = 0; r < call->size; r++)
         open_node(&w, r);
     run_all(&w);
@@ -517,8 +522,8 @@ static void check_counts(const tutti__coll_algorithm *algorithm, int size, int r
     const tutti__op_traits *t = &tutti__op_table[algorithm->op];
     const size_t n = (size_t)size, chunks[] = {1, 2, 3, 8, 1000};
     size_t counts[] = {1, 2, 5, n - 1, n, n + 1, 2 * n + 1, 3 * n, 8 * n + 1};
-    bool pieces = t->scatters || t->gathers,
-         few = algorithm->op == TUTTI__OP_BARRIER || size > (getenv("ALL") ? 17 : 9);
+    bool pieces = t->scatters || t->gathers, few = size > (getenv("ALL") ? 17 : 5);
+    size_t every = getenv("ALL") ? 3 : 9; /* no multiple of the number of chunks */
 
     for (size_t c = 0; c < TUTTI__COUNT_OF(counts); c++)
         for (size_t k = 0; k < TUTTI__COUNT_OF(chunks); k++)
@@ -526,12 +531,14 @@ static void check_counts(const tutti__coll_algorithm *algorithm, int size, int r
                 for (int in_place = 0; in_place < 2; in_place++) {
                     size_t count = pieces ? (counts[c] + 2) / 3 : counts[c];
 
-                    if ((few && (c + k) % 3 != 0) || (few && pieces && count > 5) ||
-                        (algorithm->op == TUTTI__OP_BARRIER && count != 1) || count == 0)
+                    if (algorithm->op == TUTTI__OP_BARRIER
+                            ? c > 0 || k > 0
+                            : few && ((c * TUTTI__COUNT_OF(chunks) + k + n) % every != 0 ||
+                                      (pieces && count > 5)))
                         continue;
-                    if (in_place && (algorithm->op == TUTTI__OP_REDUCE_SCATTER ||
-                                     algorithm->op == TUTTI__OP_ALL_TO_ALL))
-                        continue; /* their memory does not overlap */
+                    if (count == 0 || (in_place && (algorithm->op == TUTTI__OP_REDUCE_SCATTER ||
+                                                    algorithm->op == TUTTI__OP_ALL_TO_ALL)))
+                        continue; /* the memory of those does not overlap */
                     check_call(algorithm,
                                &(tutti__coll){.op = algorithm->op,
                                               .dtype = DTYPES[d],

@@ -32,6 +32,8 @@ static void act(void *context, const tutti__round_action *a)
     if (a->act == TUTTI__ROUND_LIST)
         snprintf(j->did + n, sizeof j->did - n, "list %d: %d in term %d.%d,", id_of(j, a->node),
                  j->r.roster.n, (int)j->r.roster.term, (int)j->r.roster.version);
+    if (a->act == TUTTI__ROUND_BEGIN)
+        snprintf(j->did + n, sizeof j->did - n, "begin %d,", id_of(j, a->node));
     if (a->act == TUTTI__ROUND_WORKER && a->worker->act == TUTTI__ACT_GENERATION)
         snprintf(j->did + n, sizeof j->did - n, "rank %d of %d: %d,", a->worker->rank,
                  a->worker->size, id_of(j, a->node));
@@ -269,6 +271,38 @@ static void a_list_is_newer_than_what_nodes_came_with(void **state)
     tutti__rounds_free(&j.r);
 }
 
+/* Its workers end, and then it is told to end. */
+static void end_and_leave(job *j, int id)
+{
+    tutti__generations *g = tutti__rounds_workers(&j->r, j->now, &j->node[id], 0);
+
+    assert_non_null(g);
+    tutti__generations_ended(g, j->now, (tutti__worker_id){id, 0, 0}, 0, 0);
+    tutti__rounds_over(&j->r, j->now, &j->node[id], 0, 0);
+    tutti__rounds_leaves(&j->r, j->now, &j->node[id], false, 143, "SIGTERM");
+    tick(j);
+}
+
+/* Seed 85202850: a node that was told to end after its workers had ended was in the next round, whose workers waited for its. */
+static void a_node_that_leaves_after_its_workers_is_in_no_other_round(void **state)
+{
+    job j;
+
+    (void)state;
+    begin_complete(&j, 3);
+    j.r.opts.max_restarts = 3;
+    end_and_leave(&j, 2);
+    assert_false(j.r.retired);
+    end_and_leave(&j, 1);
+    assert_true(j.r.retired); /* it is the coordinator's: another succeeds it */
+    *j.did = '\0';
+    tutti__rounds_failed(&j.r, j.now, &j.node[3], 0, 1, false, "a worker failed");
+    tutti__rounds_over(&j.r, j.now, &j.node[3], 0, 0);
+    tick(&j);
+    did(&j, "begin 3,");
+    tutti__rounds_free(&j.r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +314,7 @@ int main(void)
         cmocka_unit_test(the_coordinators_node_gets_a_list_last),
         cmocka_unit_test(the_coordinators_node_knows_its_term_at_once),
         cmocka_unit_test(a_list_is_newer_than_what_nodes_came_with),
+        cmocka_unit_test(a_node_that_leaves_after_its_workers_is_in_no_other_round),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,6 +79,8 @@ tutti_status tutti__diff_load(tutti__diff_step *step, const char *run_dir,
 void tutti__diff_unload(tutti__diff_step *step);
 /* A key of the record's header, as text; "" if there is none. */
 const char *tutti__diff_header(const tutti__diff_run *run, const char *key);
+/* Whether its summary.json says so; in the step after the last one that it counts. */
+bool tutti__diff_has_failed(const tutti__diff_run *run);
 /* A line of standard error: "tutti diff: note: ...". */
 void tutti__diff_note(const char *format, ...) TUTTI_PRINTF(1, 2);
 

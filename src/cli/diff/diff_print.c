@@ -142,10 +142,9 @@ static void print_ranks(FILE *out, const tutti__diff_result *r)
 
 static void print_failure(FILE *out, const tutti__diff_run *run)
 {
-    const char *status = json_string_value(json_object_get(run->summary, "status"));
     const char *reason = json_string_value(json_object_get(run->summary, "reason"));
 
-    if (status && strcmp(status, "failed") == 0)
+    if (tutti__diff_has_failed(run))
         tutti__print_line(out, "%s failed after step %lld: %s", run->path,
                           (long long)json_integer_value(json_object_get(run->summary, "steps")),
                           reason ? reason : "its summary.json says no reason");

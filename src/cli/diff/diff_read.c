@@ -156,6 +156,13 @@ void tutti__diff_free(tutti__diff_run *run)
     tutti__diff_record_free(&run->record);
 }
 
+bool tutti__diff_has_failed(const tutti__diff_run *run)
+{
+    const char *status = json_string_value(json_object_get(run->summary, "status"));
+
+    return status && strcmp(status, "failed") == 0;
+}
+
 const char *tutti__diff_header(const tutti__diff_run *run, const char *key)
 {
     const char *text = json_string_value(json_object_get(run->record.header, key));

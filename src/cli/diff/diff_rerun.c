@@ -236,14 +236,22 @@ static tutti_status check(const tutti__diff_run *run)
     return TUTTI_OK;
 }
 
-/* The step in which they differ, between or within them; 0: not known. */
+static bool has_failed(const tutti__diff_result *result)
+{
+    return tutti__diff_has_failed(&result->run[0]) || tutti__diff_has_failed(&result->run[1]);
+}
+
+/* The step in which they differ, between or within them, or, where only their ends are known to differ, in which one has failed; 0: not
+ * known. */
 static uint64_t known_until(const tutti__diff_result *result)
 {
     const tutti__diff_finding *found[] = {&result->first, &result->ranks[0], &result->ranks[1]};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(found); i++)
         if (found[i]->source != TUTTI__DIFF_EQUAL)
-            return found[i]->step + (found[i]->phase == TUTTI__DIFF_INITIAL);
+            return found[i]->step +
+                   (found[i]->phase == TUTTI__DIFF_INITIAL ||
+                    (found[i]->source == TUTTI__DIFF_SUMMARY && has_failed(result)));
     return 0;
 }
 
@@ -254,8 +262,8 @@ tutti_status tutti__diff_rerun(const tutti__diff_result *result, const char *fol
 
     TUTTI_TRY(check(&result->run[0]));
     TUTTI_TRY(check(&result->run[1]));
-    if (until > 0)
-        TUTTI_TRY(find_start(result, until, &start));
+    if (until > 0) /* a run that fails in its first step leaves no record */
+        TUTTI_TRY(find_start(result, until - has_failed(result), &start));
     TUTTI_TRY(run_again(&result->run[0], folder, "a", start, until));
     return run_again(&result->run[1], folder, "b", start, until);
 }

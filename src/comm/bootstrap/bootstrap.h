@@ -38,6 +38,10 @@ tutti_status tutti__bootstrap_fail_lost(const tutti__bootstrap *boot, int rank, 
  * memory for that (MEMORY, with the remedy), else the other one (PEER). */
 tutti__cause tutti__connect_cause(const tutti__comm *comm, int rank, const tutti__address *at,
                                   int error);
+/* Whether an errno is for want of something of this process or host: then who sees it on a connection is the cause. */
+bool tutti__is_own_error(int error);
+/* Of such an error of a connection that was there: of sending to the rank, or of receiving. */
+tutti__cause tutti__own_cause(const tutti__comm *comm, int rank, bool sends, int error);
 tutti_status tutti__fail_connect(tutti__comm *comm, int rank, const tutti__address *at, int error);
 /* An observer's (core/communicator.h). */
 void tutti__bootstrap_agree(void *boot, tutti__cause *cause);

@@ -106,7 +106,7 @@ void tutti__bootstrap_agree(void *self, tutti__cause *cause)
     (void)tutti__fail_again(status, message);
 }
 
-/* ---- Connecting ---------------------------------------------------------------------------------------------------- */
+/* ---- Connections --------------------------------------------------------------------------------------------------- */
 
 /* NULL: the error is not for want of something of this process or host. */
 static const char *remedy_for(int error)
@@ -124,8 +124,14 @@ static const char *remedy_for(int error)
     }
 }
 
-tutti__cause tutti__connect_cause(const tutti__comm *comm, int rank, const tutti__address *at,
-                                  int error)
+bool tutti__is_own_error(int error)
+{
+    return remedy_for(error) != NULL;
+}
+
+/* verb: what this rank cannot do with the other one. */
+static tutti__cause cause_of(const tutti__comm *comm, int rank, const char *verb,
+                             const tutti__address *at, int error)
 {
     const char *remedy = remedy_for(error);
     tutti__cause cause = {.status = remedy ? TUTTI_ERR_MEMORY : TUTTI_ERR_PEER,
@@ -136,12 +142,23 @@ tutti__cause tutti__connect_cause(const tutti__comm *comm, int rank, const tutti
     tutti__comm_peer_text(comm, rank, peer, sizeof peer);
     if (at)
         tutti__address_text(at, where, sizeof where);
-    snprintf(cause.text, sizeof cause.text, "%s cannot connect to %s%s%s: %s%s%s", who, peer,
+    snprintf(cause.text, sizeof cause.text, "%s cannot %s %s%s%s: %s%s%s", who, verb, peer,
              at ? " at " : "", where, strerror(error), remedy ? "; " : ": ",
              remedy ? remedy
                     : "is a firewall or a link between them? (all TCP ports must be open between "
                       "the hosts of a job)");
     return cause;
+}
+
+tutti__cause tutti__connect_cause(const tutti__comm *comm, int rank, const tutti__address *at,
+                                  int error)
+{
+    return cause_of(comm, rank, "connect to", at, error);
+}
+
+tutti__cause tutti__own_cause(const tutti__comm *comm, int rank, bool sends, int error)
+{
+    return cause_of(comm, rank, sends ? "send to" : "receive from", NULL, error);
 }
 
 tutti_status tutti__fail_connect(tutti__comm *comm, int rank, const tutti__address *at, int error)

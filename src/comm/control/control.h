@@ -121,16 +121,24 @@ void tutti__control_on_data(tutti__control *control, const tutti__data_events *e
 /* How many connections the control channel has, of all its groups. */
 int tutti__control_n_connections(tutti__control *control);
 
-/* Handles: a descriptor (-1: none), duplicated for the peer, and a number. Returns 0 or an errno. */
-int tutti__control_send_handle(tutti__control *control, int rank, int fd, uint64_t number);
-/* In the order in which that rank sent them. The caller owns the descriptor. */
-int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uint64_t *number_p,
-                               double deadline);
+/* Handles: a descriptor (-1: none), duplicated for the peer, and a number. Or, if `error` is an errno, neither: rank `culprit` has no
+ * descriptor free to receive or to send that one. */
+typedef struct tutti__handed {
+    int fd;
+    uint64_t number;
+    int error, culprit;
+} tutti__handed;
+
 /* From the first of n ranks, which all call one of these, to the others, along the tree of core/tree.h. The i-th takes it from its
- * parent and passes it on. ranks: their numbers; NULL: 0, 1, ... */
-int tutti__control_spread_handle(tutti__control *control, const int *ranks, int n, int fd,
-                                 uint64_t number);
-int tutti__control_take_spread(tutti__control *control, const int *ranks, int n, int i, int *fd_p,
-                               uint64_t *number_p, double deadline);
+ * parent and passes it on, whatever it is: so each of the others gets one. ranks: their numbers; NULL: 0, 1, ... */
+void tutti__control_spread_handle(tutti__control *control, const int *ranks, int n, int fd,
+                                  uint64_t number);
+/* In the order in which they were sent. The caller owns the descriptor. Returns 0 or an errno; if that is handed->error, nobody has failed:
+ * see tutti__control_fail_handed. */
+int tutti__control_take_spread(tutti__control *control, const int *ranks, int n, int i,
+                               tutti__handed *handed, double deadline);
+/* Sets the message that the culprit has no descriptor for `what`: MEMORY. */
+tutti_status tutti__control_fail_handed(const tutti__control *control, const tutti__handed *handed,
+                                        const char *what);
 
 #endif

@@ -33,8 +33,8 @@ static void control_free(tutti__control *control)
             tutti__handle *handle = control->members[r].handles;
 
             control->members[r].handles = handle->next;
-            if (handle->fd >= 0)
-                close(handle->fd);
+            if (handle->handed.fd >= 0)
+                close(handle->handed.fd);
             free(handle);
         }
     free(control->rank_at);

@@ -24,6 +24,7 @@
 #include "comm/control/flood.h"
 
 #include "base/base.h"
+#include <stdio.h>
 #include <string.h>
 
 typedef struct tutti__links tutti__links;
@@ -61,13 +62,15 @@ typedef struct tutti__link {
     uint64_t thread;      /* the kernel id of its control thread; 0: not known */
     tutti__wire_head head;
     size_t got;              /* bytes of header and body that are read */
-    int came;                /* descriptor with the frame being read; -1: none */
+    int error;               /* of the last read, an errno; 0: none, or the peer's end */
+    int came;                /* descriptor with the frame being read; -1: none; LOST */
     char *text;              /* memory for a cause */
     tutti__control *control; /* of the frame being read; NULL: none has that id */
     /* Under the lock. */
     bool over;         /* the peer has closed the connection, or could not be reached */
     double refused_ms; /* the peer does not listen any more; 0: not so */
     bool unwritable;   /* nothing more can be sent */
+    int send_error;    /* for this, an errno, if it is of this process or host */
     bool wants_out;
     tutti__outgoing *current; /* partly sent: must be finished first */
     tutti__outgoing_list out;
@@ -106,6 +109,7 @@ struct tutti__links {
     tutti__early_data *data; /* connections for data that nobody has taken; under the lock */
     _Atomic int n_wanted;    /* links for which the thread has yet to do something */
     _Atomic int n_refused;   /* links whose peers no longer listen */
+    _Atomic bool has_broken; /* links with a send_error that the thread has yet to see */
     int connect_ms;          /* at most, for a connection */
     /* The links that are not NONE, in the order of their first use. Grown under the lock. */
     int *used;
@@ -130,11 +134,11 @@ struct tutti__links {
 
 typedef struct tutti__handle {
     struct tutti__handle *next;
-    int fd;
-    uint64_t number;
+    tutti__handed handed;
 } tutti__handle;
 
-enum { TUTTI__MAX_HANDLES = 8 };
+/* LOST: in place of a descriptor that came, for which this process had none. */
+enum { TUTTI__MAX_HANDLES = 8, TUTTI__LOST = -2 };
 
 /* Of a failure that no call has reported. */
 enum { TUTTI__REPORT_NONE, TUTTI__REPORT_DUE, TUTTI__REPORT_RUNNING, TUTTI__REPORT_DONE };
@@ -189,11 +193,16 @@ static inline void tutti__control_judge_cause(tutti__control *control, const tut
     verdict->cause.own = head->own;
     if (text)
         memcpy(verdict->cause.text, text, head->bytes);
+    else if (head->bytes > 0)
+        snprintf(verdict->cause.text, sizeof verdict->cause.text,
+                 "rank %d is the cause, but this rank had no memory for the message that says why",
+                 head->culprit);
 }
 
 /* ---- memory_handle.c ---- */
-/* Takes ownership of the descriptor. With the turn. */
-void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number);
+/* Takes ownership of the descriptor, which came with the frame. With the turn. */
+void tutti__control_keep_handle(tutti__control *control, int rank, int fd,
+                                const tutti__frame *head);
 
 /* ---- link.c ---- */
 void tutti__links_wake(tutti__links *links);
@@ -274,10 +283,10 @@ void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head,
  * thread. */
 typedef tutti__verdict tutti__end_judge(const tutti__comm *comm, int rank, const void *why);
 void tutti__link_end(tutti__links *links, int at, tutti__end_judge *judge, const void *why);
-/* The peer has ended, or has left all groups: those that it has not left have lost it. By the thread. */
-void tutti__link_hang_up(tutti__links *links, int at);
 /* The rank has left, as it says itself, or as `from` has heard; its last call is `seen`. With the turn. */
 void tutti__control_farewell(tutti__control *control, int rank, int from, uint64_t seen);
+/* Ends the links to which this process could not send. By the thread. */
+void tutti__links_end_broken(tutti__links *links);
 /* Reads what is available, but no more than a fair share. By the thread. */
 void tutti__link_read(tutti__links *links, int at);
 

@@ -64,7 +64,7 @@ void tutti__early_deliver(tutti__control *control)
         if (rank >= 0 && head->kind == TUTTI__FRAME_CAUSE) {
             tutti__control_judge_cause(control, head, early->text);
         } else if (rank >= 0) {
-            tutti__control_keep_handle(control, rank, early->fd, head->id);
+            tutti__control_keep_handle(control, rank, early->fd, head);
             early->fd = -1;
         }
         drop(links, place);

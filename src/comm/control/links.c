@@ -181,6 +181,7 @@ static void serve(tutti__links *links, const struct epoll_event *events, int n)
         (links->acceptor && tutti__now_ms() >= tutti__acceptor_deadline(links->acceptor)))
         (void)tutti__acceptor_serve(links->acceptor);
     tutti__connect_turn(links);
+    tutti__links_end_broken(links);
 }
 
 /* Lets the handlers look at the time, and work if they asked for it. True if one has more to do. */

@@ -9,27 +9,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-int tutti__control_send_handle(tutti__control *control, int rank, int fd, uint64_t number)
+/* Whoever waits for it learns why there is none. */
+static void send_handle(tutti__control *control, int rank, const tutti__handed *handed)
 {
-    const tutti__wire_head head = {control->comm->id, {.kind = TUTTI__FRAME_HANDLE, .id = number}};
-    int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    tutti__wire_head head = {control->comm->id,
+                             {.kind = TUTTI__FRAME_HANDLE,
+                              .id = handed->number,
+                              .status = handed->error,
+                              .culprit = handed->culprit}};
+    int own = handed->fd >= 0 ? fcntl(handed->fd, F_DUPFD_CLOEXEC, 0) : -1;
 
-    if (own < 0 && fd >= 0)
-        return errno;
+    if (own < 0 && handed->fd >= 0) {
+        head.frame.status = errno;
+        head.frame.culprit = control->comm->rank;
+    }
     pthread_mutex_lock(&control->links->lock);
     tutti__link_send(control->links, control->members[rank].link, &head, NULL, own);
     pthread_mutex_unlock(&control->links->lock);
-    return 0;
 }
 
-int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uint64_t *number_p,
-                               double deadline)
+static int take_handle(tutti__control *control, int rank, tutti__handed *handed, double deadline)
 {
     tutti__links *links = control->links;
     tutti__member *member = &control->members[rank];
     tutti__handle *first = NULL;
     int error = 0;
 
+    *handed = (tutti__handed){.fd = -1, .culprit = -1};
     pthread_mutex_lock(&links->lock);
     while (!member->handles && error == 0) {
         const bool over = links->at[member->link].over;
@@ -43,8 +49,8 @@ int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uin
     }
     if (!error) {
         first = member->handles;
-        *fd_p = first->fd;
-        *number_p = first->number;
+        *handed = first->handed;
+        error = handed->error;
         member->handles = first->next;
     }
     pthread_mutex_unlock(&links->lock);
@@ -52,8 +58,10 @@ int tutti__control_take_handle(tutti__control *control, int rank, int *fd_p, uin
     return error;
 }
 
-void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint64_t number)
+void tutti__control_keep_handle(tutti__control *control, int rank, int fd, const tutti__frame *head)
 {
+    const bool lost = fd == TUTTI__LOST,
+               names = head->culprit >= 0 && head->culprit < control->comm->size;
     tutti__handle **place = &control->members[rank].handles, *handle = malloc(sizeof *handle);
     int n = 0;
 
@@ -61,7 +69,13 @@ void tutti__control_keep_handle(tutti__control *control, int rank, int fd, uint6
     for (; *place; place = &(*place)->next)
         n++;
     if (handle && n < TUTTI__MAX_HANDLES) {
-        *handle = (tutti__handle){.fd = fd, .number = number};
+        handle->next = NULL;
+        handle->handed = (tutti__handed){.fd = lost ? -1 : fd,
+                                         .number = head->id,
+                                         .error = lost ? EMFILE : head->status,
+                                         .culprit = lost    ? control->comm->rank
+                                                    : names ? head->culprit
+                                                            : rank};
         *place = handle;
         handle = NULL;
     } else if (fd >= 0) {
@@ -79,31 +93,37 @@ static int at(const int *ranks, int i)
     return ranks ? ranks[i] : i;
 }
 
-static int pass_on(tutti__control *control, const int *ranks, int n, int i, int fd, uint64_t number)
+static void pass_on(tutti__control *control, const int *ranks, int n, int i,
+                    const tutti__handed *handed)
 {
-    int error = 0;
+    for (int to = i; (to = tutti__tree_next_child(i, to, n)) >= 0;)
+        send_handle(control, at(ranks, to), handed);
+}
 
-    for (int to = i; !error && (to = tutti__tree_next_child(i, to, n)) >= 0;)
-        error = tutti__control_send_handle(control, at(ranks, to), fd, number);
+void tutti__control_spread_handle(tutti__control *control, const int *ranks, int n, int fd,
+                                  uint64_t number)
+{
+    pass_on(control, ranks, n, 0, &(tutti__handed){.fd = fd, .number = number});
+}
+
+int tutti__control_take_spread(tutti__control *control, const int *ranks, int n, int i,
+                               tutti__handed *handed, double deadline)
+{
+    int error = take_handle(control, at(ranks, tutti__tree_parent(i)), handed, deadline);
+
+    if (error == handed->error)
+        pass_on(control, ranks, n, i, handed);
     return error;
 }
 
-int tutti__control_spread_handle(tutti__control *control, const int *ranks, int n, int fd,
-                                 uint64_t number)
+tutti_status tutti__control_fail_handed(const tutti__control *control, const tutti__handed *handed,
+                                        const char *what)
 {
-    return pass_on(control, ranks, n, 0, fd, number);
-}
+    char culprit[128];
 
-int tutti__control_take_spread(tutti__control *control, const int *ranks, int n, int i, int *fd_p,
-                               uint64_t *number_p, double deadline)
-{
-    int error = tutti__control_take_handle(control, at(ranks, tutti__tree_parent(i)), fd_p,
-                                           number_p, deadline);
-
-    if (error)
-        return error;
-    error = pass_on(control, ranks, n, i, *fd_p, *number_p);
-    if (error && *fd_p >= 0)
-        close(*fd_p);
-    return error;
+    tutti__comm_peer_text(control->comm, handed->culprit, culprit, sizeof culprit);
+    return tutti__fail(TUTTI_ERR_MEMORY,
+                       "%s has no descriptor free for %s: %s; raise its limit of open files "
+                       "(ulimit -n)",
+                       culprit, what, strerror(handed->error));
 }

@@ -5,6 +5,8 @@
  * lock, so that a thread that has entered can take that memory away. */
 #include "comm/control/control_state.h"
 
+#include "comm/bootstrap/bootstrap.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +81,7 @@ static void hear(tutti__links *links, int at)
         if (head->culprit >= 0 && head->culprit < control->comm->size && head->culprit != rank)
             tutti__control_farewell(control, head->culprit, rank, head->id);
     } else if (rank >= 0) {
-        tutti__control_keep_handle(control, rank, link->came, head->id);
+        tutti__control_keep_handle(control, rank, link->came, head);
         link->came = -1;
     }
     if (link->came >= 0)
@@ -101,11 +103,13 @@ static bool sound(const tutti__control *control, const tutti__frame *head)
     return head->bytes == (head->kind == TUTTI__FRAME_CALL ? sizeof(tutti__signature) : 0);
 }
 
-/* Keeps the descriptor that came with the bytes of a frame. */
+/* Keeps the descriptor that came with the bytes of a frame. The kernel drops one if this process has no other free. */
 static void keep_fd(tutti__link *link, struct msghdr *message)
 {
     const struct cmsghdr *head = CMSG_FIRSTHDR(message);
 
+    if (message->msg_flags & MSG_CTRUNC)
+        link->came = TUTTI__LOST;
     if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
         return;
     if (link->came >= 0)
@@ -132,6 +136,7 @@ static ssize_t read_into(tutti__link *link, void *to, size_t bytes)
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN)
         return 0;
+    link->error = n < 0 ? errno : 0;
     if (n <= 0)
         return -1;
     keep_fd(link, &message);
@@ -254,20 +259,54 @@ static tutti__verdict judge_lost(const tutti__comm *comm, int rank, const void *
     return (tutti__verdict){.set = true, .lost = rank};
 }
 
-void tutti__link_hang_up(tutti__links *links, int at)
+/* The peer has ended, or has left all groups: those that it has not left have lost it. */
+static void hang_up(tutti__links *links, int at)
 {
     tutti__link_end(links, at, judge_lost, NULL);
 }
 
+typedef struct own_error {
+    bool sends;
+    int error;
+} own_error;
+
+static tutti__verdict judge_own(const tutti__comm *comm, int rank, const void *why)
+{
+    const own_error *own = why;
+
+    return (tutti__verdict){
+        .set = true, .lost = -1, .cause = tutti__own_cause(comm, rank, own->sends, own->error)};
+}
+
+void tutti__links_end_broken(tutti__links *links)
+{
+    if (!atomic_exchange(&links->has_broken, false))
+        return;
+    for (int i = 0; i < links->n_used; i++) {
+        tutti__link *link = &links->at[links->used[i]];
+        own_error own = {.sends = true};
+
+        pthread_mutex_lock(&links->lock);
+        if (link->state == TUTTI__LINK_OPEN && !link->over)
+            own.error = link->send_error;
+        pthread_mutex_unlock(&links->lock);
+        if (own.error)
+            tutti__link_end(links, links->used[i], judge_own, &own);
+    }
+}
+
 void tutti__link_read(tutti__links *links, int at)
 {
+    const tutti__link *link = &links->at[at];
     size_t read = 0;
 
     while (read < BYTES_A_TURN) {
         ssize_t n = step(links, at);
 
-        if (n < 0)
-            tutti__link_hang_up(links, at);
+        if (n < 0 && tutti__is_own_error(link->error))
+            tutti__link_end(links, at, judge_own, &(own_error){.error = link->error});
+        else if (n < 0)
+            hang_up(links, at);
         if (n <= 0)
             return;
         read += (size_t)n + FRAME_COST;

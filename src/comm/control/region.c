@@ -45,8 +45,8 @@ static int make(size_t bytes, size_t used, bool one_process, int *fd_p, tutti__r
     return error;
 }
 
-int tutti__region_make(tutti__control *control, const int *ranks, int n, bool one_process,
-                       size_t bytes, size_t used, tutti__region *region)
+void tutti__region_make(tutti__control *control, const int *ranks, int n, bool one_process,
+                        size_t bytes, size_t used, tutti__region *region)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = (bytes + 2 * page - 1) / page * page;
     int fd, error;
@@ -54,43 +54,48 @@ int tutti__region_make(tutti__control *control, const int *ranks, int n, bool on
     *region = (tutti__region){0};
     error = make(mapped, used, one_process, &fd, region);
     if (error) { /* an empty handle */
-        (void)tutti__control_spread_handle(control, ranks, n, -1, 0);
-        return error;
+        tutti__control_spread_handle(control, ranks, n, -1, 0);
+        return;
     }
     ((region_head *)region->mapping)->mapped = mapped;
     atomic_store(&((region_head *)region->mapping)->users, (uint32_t)n);
-    error = tutti__control_spread_handle(control, ranks, n, fd,
-                                         one_process ? (uint64_t)(uintptr_t)region->mapping : 0);
+    tutti__control_spread_handle(control, ranks, n, fd,
+                                 one_process ? (uint64_t)(uintptr_t)region->mapping : 0);
     if (fd >= 0)
         close(fd);
+}
+
+/* 0 or an errno. */
+static int map(int fd, tutti__region *region)
+{
+    struct stat status;
+    void *mapping;
+    int error = fstat(fd, &status) != 0
+                    ? errno
+                    : tutti__shared_mapping_take(fd, (size_t)status.st_size, &mapping);
+
+    close(fd);
+    if (!error)
+        set(region, false, mapping, (size_t)status.st_size);
     return error;
 }
 
 int tutti__region_take(tutti__control *control, const int *ranks, int n, int i, bool one_process,
                        double deadline, tutti__region *region)
 {
-    struct stat status;
-    void *mapping;
-    uint64_t number;
-    int fd, error = tutti__control_take_spread(control, ranks, n, i, &fd, &number, deadline);
+    tutti__handed handed;
+    int error = tutti__control_take_spread(control, ranks, n, i, &handed, deadline);
 
-    if (error)
+    *region = (tutti__region){.handed = handed};
+    if (error || (handed.fd < 0 && handed.number == 0))
         return error;
-    if (fd < 0 && number == 0)
-        return ENOMEM;
     if (one_process) {
-        region_head *head = (region_head *)(uintptr_t)number;
+        region_head *head = (region_head *)(uintptr_t)handed.number;
 
         set(region, true, head, head->mapped);
         return 0;
     }
-    error = fstat(fd, &status) != 0
-                ? errno
-                : tutti__shared_mapping_take(fd, (size_t)status.st_size, &mapping);
-    close(fd);
-    if (!error)
-        set(region, false, mapping, (size_t)status.st_size);
-    return error;
+    return map(handed.fd, region);
 }
 
 void tutti__region_drop(tutti__region *region)

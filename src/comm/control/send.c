@@ -5,6 +5,7 @@
  * that a message of a gigabyte delays no heartbeat and no cause. */
 #include "comm/control/control_state.h"
 
+#include "comm/bootstrap/bootstrap.h"
 #include "comm/core/tree.h"
 
 #include <errno.h>
@@ -82,6 +83,20 @@ static void set_streaming(tutti__control *control, int rank, bool streaming)
 
     control->links->at[member->link].n_streaming += streaming - member->streaming;
     member->streaming = streaming;
+}
+
+/* Nothing more can be sent. The end of the peer is found by reading, after all that it sent before; what this process or host lacks, by the
+ * thread. With the lock. */
+static void end_sending(tutti__links *links, int at, int error)
+{
+    tutti__link *link = &links->at[at];
+
+    link->unwritable = true;
+    if (!tutti__is_own_error(error))
+        return;
+    link->send_error = error;
+    atomic_store(&links->has_broken, true);
+    tutti__links_wake(links);
 }
 
 /* 0: all of it is sent; or an errno. */
@@ -173,8 +188,8 @@ static bool push_one(tutti__links *links, int at, tutti__control *streamer, size
     error = send_frame(link->fd, link->current);
     if (error == EAGAIN)
         return false;
-    /* The end of the peer is found by reading, after all that it sent before. */
-    link->unwritable = error;
+    if (error)
+        end_sending(links, at, error);
     *sent += link->current->head.frame.bytes + sizeof link->current->head;
     drop(link, link->current);
     link->current = NULL;
@@ -216,7 +231,9 @@ int tutti__link_opened(tutti__links *links, int at, int fd)
     pthread_mutex_lock(&links->lock);
     tutti__link_use(links, at, TUTTI__LINK_OPEN);
     links->at[at].fd = fd;
-    error = tutti__link_poll(links, at, fd);
+    error = links->at[at].send_error; /* a frame that waited for this is lost */
+    if (!error)
+        error = tutti__link_poll(links, at, fd);
     pthread_cond_broadcast(&links->changed);
     pthread_mutex_unlock(&links->lock);
     tutti__link_push(links, at);
@@ -246,8 +263,7 @@ static void keep(tutti__links *links, int at, const tutti__outgoing *frame)
     tutti__outgoing *copy = malloc(sizeof *copy + bytes);
 
     if (!copy) {
-        tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", at);
-        link->unwritable = link->unwritable || frame->done > 0; /* the stream is broken */
+        end_sending(links, at, ENOMEM);
         if (frame->fd >= 0)
             close(frame->fd);
         return;
@@ -282,7 +298,8 @@ void tutti__link_send(tutti__links *links, int at, const tutti__wire_head *head,
     if (link->state == TUTTI__LINK_OPEN && !link->unwritable && !link->current &&
         !link->out.first) {
         error = send_frame(link->fd, &frame);
-        link->unwritable = error != 0 && error != EAGAIN;
+        if (error && error != EAGAIN)
+            end_sending(links, at, error);
     }
     if (error == EAGAIN) {
         keep(links, at, &frame);

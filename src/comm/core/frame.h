@@ -12,7 +12,8 @@ typedef enum tutti__frame_kind {
     TUTTI__FRAME_BEAT,    /* id: the sending thread's kernel id */
     TUTTI__FRAME_GOODBYE, /* id: the sender's own peers[].seen */
     TUTTI__FRAME_CAUSE,   /* body: the text */
-    TUTTI__FRAME_HANDLE,  /* id: a number; a descriptor may come with it */
+    /* id: a number; a descriptor may come with it. status: an errno, for which rank `culprit` could not receive or send that one; else 0 */
+    TUTTI__FRAME_HANDLE,
     TUTTI__FRAME_LEFT, /* rank `culprit` has left, and was the first: passed on; id: as in its goodbye */
     TUTTI__FRAME_CALL, /* body: the signature of the call in which the sender waits for data */
     TUTTI__FRAME_TABLE, /* body: addresses of ranks, before there is a control channel (bootstrap/gather.c) */
@@ -21,7 +22,7 @@ typedef enum tutti__frame_kind {
 
 typedef struct tutti__frame {
     uint32_t kind, bytes;    /* of the body that follows */
-    int32_t status, culprit; /* of a cause */
+    int32_t status, culprit; /* of a cause, or a handle */
     union {
         int32_t own; /* of a cause */
         int32_t tag; /* this and the rest: for the handler */

@@ -254,21 +254,26 @@ tutti_status tutti__p2p_share(tutti__p2p *p2p, const int *ranks, int n, bool one
            of_ring = tutti__ring_bytes(n_lines), bytes = first + places * places * of_ring,
            used = first + places * (places < PARTNERS ? places : PARTNERS) * of_ring;
     tutti__region region = {0};
-    int error;
+    int error = 0;
 
     while (ranks[self] != p2p->comm->rank)
         self++;
     if (self == 0)
-        error = tutti__region_make(p2p->control, ranks, n, one_process, bytes, used, &region);
+        tutti__region_make(p2p->control, ranks, n, one_process, bytes, used, &region);
     else
         error =
             tutti__region_take(p2p->control, ranks, n, (int)self, one_process, deadline, &region);
-    if (error && !region.p && (self == 0 || error == ENOMEM)) { /* the same on all ranks */
+    if (!error && !region.p) { /* the same on all ranks */
         tutti_log(TUTTI_LOG_INFO, "comm", "no shared memory for messages between %d ranks", n);
         return TUTTI_OK;
     }
     if (error == ECONNRESET && self > 0) /* the rank that was to send it */
         (void)tutti__comm_fail_lost(p2p->comm, ranks[tutti__tree_parent((int)self)]);
+    if (error && error == region.handed.error) {
+        (void)tutti__control_fail_handed(p2p->control, &region.handed, "messages' shared memory");
+        (void)tutti__comm_fail(p2p->comm, TUTTI_ERR_MEMORY, region.handed.culprit, "%s",
+                               tutti_last_error());
+    }
     if (error)
         return tutti__comm_failed(p2p->comm)
                    ? tutti__comm_error(p2p->comm, NULL)

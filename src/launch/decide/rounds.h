@@ -47,7 +47,7 @@ typedef struct tutti__round_node {
     bool over;        /* its workers of the round have ended */
     bool failed;      /* a worker of it, in this round, not because it lost a peer */
     bool is_cause;    /* that was the round's first failure */
-    bool left;        /* it was told to end */
+    bool left;        /* it was told to end: it is in no further round */
     bool busy;        /* has workers of a round that is over; it was told to stop them */
     bool here;        /* the state of its workers is known */
     bool apart;       /* it disconnected because it did not hear from us, and is alive */

@@ -205,6 +205,13 @@ static bool leave_elastic(tutti__rounds *r, const tutti__round_node *n, const ch
     return true;
 }
 
+/* It was told to end, and has no workers of the round: it is in no further one. Another node may succeed the local one. */
+static void depart(tutti__rounds *r, tutti__round_node *n)
+{
+    n->joined = false;
+    r->retired |= n->says.local;
+}
+
 void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n, bool final,
                           int code, const char *why)
 {
@@ -220,8 +227,11 @@ void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__round_node *
         others += o->joined && (o == n || !o->left);
     if (r->state == TUTTI__ROUNDS_ENDED)
         return;
-    if (!final && in_round && tutti__rounds_is_elastic(r) && leave_elastic(r, n, why))
+    if (!final && in_round && tutti__rounds_is_elastic(r) && leave_elastic(r, n, why)) {
+        if (n->over)
+            depart(r, n);
         return;
+    }
     if (n->says.local && others > 0 && may_return && !final) {
         r->retired = true;
         if (n->in_round && !n->over)
@@ -235,12 +245,14 @@ void tutti__rounds_leaves(tutti__rounds *r, uint64_t now_ms, tutti__round_node *
         snprintf(r->why, sizeof r->why, "node %s ends: %s", tutti__node_name(n, name), why);
     if (ends) {
         tutti__round_end_job(r, code);
-    } else if (in_round) {
+        return;
+    }
+    if (in_round) {
         r->restarts += others < r->opts.min;
         tutti__round_stop(r, false);
-    } else if (r->state == TUTTI__ROUNDS_GATHERING) {
-        n->joined = false;
     }
+    if (!n->in_round || n->over)
+        depart(r, n);
 }
 
 void tutti__rounds_apart(tutti__round_node *n)
@@ -274,9 +286,9 @@ void tutti__rounds_over(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n,
         n->busy = false;
     } else if (is_current(r, n, number)) {
         n->over = true;
-        r->retired |= n->left && n->says.local;
-        n->joined = !n->left;
         n->says.port = port;
+        if (n->left)
+            depart(r, n);
         if (n->n_refused >= n->says.workers && r->state == TUTTI__ROUNDS_RUNNING)
             tutti__rounds_refuse(r, now_ms, n, n->misfit);
     }

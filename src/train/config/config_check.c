@@ -302,9 +302,10 @@ tutti_status tutti__config_check(const tutti__train_config *c, const tutti__part
                            "resume: it is empty; expected auto, no, a checkpoint or a run folder");
     if (c->prometheus[0])
         TUTTI_TRY(tutti__output_check("prometheus:", c->prometheus));
-    if (c->zero && strcmp(c->comm_hook, "none") != 0)
-        return tutti__fail(TUTTI_ERR_ARG, "comm_hook: zero reduces gradients in its own way; use "
-                                          "comm_hook=none or zero=0");
+    if (c->zero && strcmp(c->comm_hook, "powersgd") == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "comm_hook: powersgd keeps an error for each gradient, of which zero "
+                           "leaves a rank a share; use comm_hook=none, bf16 or fp16, or zero=0");
     if (strcmp(c->backend, "nccl") == 0 &&
         (strcmp(c->device, "cpu") == 0 || strcmp(c->device, "strict") == 0))
         return tutti__fail(TUTTI_ERR_ARG,

@@ -372,12 +372,12 @@ static void leave(tutti__train_run *run)
     stop->work = NULL;
     if (work && tutti_work_wait(work) != TUTTI_OK)
         stop->signal = run->position.stop;
-    run->session.group = NULL;
     tutti__guard_forget(run);
     if (!tutti__saving_leave(&run->saving)) { /* if this is still the step, it is saved again */
         run->worker->saved_step = 0;
         run->worker->saved_epoch = 0;
     }
+    run->session.group = NULL;
     run->guard.begun = false; /* what the next group begins with */
 }
 

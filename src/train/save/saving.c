@@ -358,19 +358,31 @@ void tutti__saving_copied(tutti__saving *s)
     }
 }
 
+/* A write by all ranks that the group's failure, the thread's error, has ended. */
+static void give_up(tutti__saving *s)
+{
+    tutti_group *group = s->session->group;
+    const int culprit = tutti_group_culprit(group);
+    char who[64] = "one of them";
+
+    tutti_log(TUTTI_LOG_DEBUG, "train", "%s", tutti_last_error());
+    if (culprit >= 0)
+        snprintf(who, sizeof who, "rank %d of %d", culprit, tutti_group_size(group));
+    tutti__fail(TUTTI_ERR_PEER, "all ranks were writing their parts of it, and %s was lost", who);
+    note_failure(s, tutti__writer_step(s->writer));
+    print_error(s, "%s; training continues, and tries again at the next checkpoint", s->unsaved);
+}
+
 bool tutti__saving_leave(tutti__saving *s)
 {
-    const uint64_t step = s->writer ? tutti__writer_step(s->writer) : 0;
     bool complete;
 
     tutti__writer_wait_for_copy(s->writer);
     if (!is_divided(s)) /* rank 0 goes on alone */
         return true;
     complete = !is_lost(settle(s));
-    if (!complete && s->session->rank == 0) {
-        note_failure(s, step);
-        print_error(s, "%s; training continues", s->unsaved);
-    }
+    if (!complete && s->session->rank == 0)
+        give_up(s);
     (void)!tutti__writer_divide(s->writer, NULL);
     return complete;
 }

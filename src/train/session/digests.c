@@ -624,8 +624,9 @@ void tutti__digests_close(tutti__session *s)
 
     if (!d)
         return;
-    if (d->on && !d->ended && (d->entries.n > 0 || d->lines.n > 0)) {
-        end_line(d, s->step.number, false); /* it failed: what it has computed may tell why */
+    /* It failed: what it has computed may tell why. A run that fails in its first step leaves nothing. */
+    if (d->on && !d->ended && d->first.n == 0 && (d->entries.n > 0 || d->lines.n > 0)) {
+        end_line(d, s->step.number, false);
         write_lines(d);
     }
     if (s->cx)

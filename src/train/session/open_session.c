@@ -395,7 +395,7 @@ static tutti_status set_comm_hook(tutti__session *s, uint64_t warmup)
     tutti_powersgd_opts powersgd = {
         .rank = (int)c->powersgd_rank, .start_step = c->powersgd_start, .seed = (uint64_t)c->seed};
 
-    if (strcmp(c->comm_hook, "none") == 0)
+    if (strcmp(c->comm_hook, "none") == 0 || c->zero > 0)
         return TUTTI_OK;
     if (powersgd.start_step == 0) /* gradients change fastest in the warm-up */
         powersgd.start_step = warmup < 2 ? 2 : warmup > 1000 ? 1000 : (int64_t)warmup;
@@ -490,6 +490,14 @@ tutti_status tutti__session_open_alone(tutti__session *s)
     return TUTTI_OK;
 }
 
+/* What comm_hook means with zero. */
+static tutti_dtype reduce_dtype(const tutti__train_config *c)
+{
+    return strcmp(c->comm_hook, "bf16") == 0   ? TUTTI_BF16
+           : strcmp(c->comm_hook, "fp16") == 0 ? TUTTI_F16
+                                               : TUTTI_F32;
+}
+
 tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
 {
     const tutti__train_config *c = s->config;
@@ -508,6 +516,7 @@ tutti_ddp_opts tutti__session_ddp_opts(const tutti__session *s)
                             .shard_copies = (int)c->shard_copies,
                             .zero_ranks = (int)c->zero_ranks,
                             .offload_parameters = strcmp(c->offload, "parameters") == 0,
+                            .reduce_dtype = c->zero > 0 ? reduce_dtype(c) : TUTTI_F32,
                             .wire_bits = s->shards > 0 ? atoi(c->wire_bits) : 0};
 }
 
@@ -517,8 +526,10 @@ tutti_status tutti__session_open_ddp(tutti__session *s)
     tutti_ddp_opts opts = tutti__session_ddp_opts(s);
     tutti_group *group = tutti__session_data_group(s);
 
-    if (s->pipeline && !trains(s->module)) /* it has no state to divide */
+    if (s->pipeline && !trains(s->module)) { /* it has no state to divide */
         opts.zero = opts.zero_ranks = 0;
+        opts.reduce_dtype = TUTTI_F32;
+    }
     if (s->pipeline)
         TUTTI_TRY(tutti__session_agree_pipeline(s));
     if (c->sync_bn)

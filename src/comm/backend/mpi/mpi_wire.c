@@ -1,8 +1,12 @@
 /* mpi_wire.c -- moves the messages of schedules by MPI's sends and receives.   SPDX-License-Identifier: MIT
  *
  * Each operation begins, in both directions of each pair, with a head: the signature, and with it the first message if it is small. Other
- * messages follow in parts of at most PART_BYTES, some in flight at a time; a part is received once the peer's call is known to be
+ * messages follow in parts, some in flight at a time; a part is received once the peer's call is known to be
  * ours, so that no receive is too short. Heads and parts have a tag each, and MPI keeps the order of those with one tag.
+ *
+ * Parts have at most PART_BYTES, so that one is copied to or from a slot (below) while others travel. Between two ranks that copy nothing they have
+ * up to WHOLE_BYTES: most messages are whole then. Each says in its head which parts it would like, and the smaller ones are taken. An
+ * operation's first part to a peer is always small, so that it leaves at once; who would like large ones sends the next when the peer's head is there.
  *
  * A running send or receive cannot be cancelled: if the operation fails, its requests are abandoned, and any later progress of MPI in
  * this process, in any group, may complete them. So requests name only memory that lasts: slots of this wire, through which the program's
@@ -23,9 +27,9 @@
 
 enum {
     PART_BYTES = 128 << 10,
+    WHOLE_BYTES = 4 << 20,
     WINDOW = 4, /* parts in flight to a peer, and from it */
     SMALL_BYTES = 4 << 10,
-    HEAD_BYTES = (int)sizeof(tutti__signature) + SMALL_BYTES,
     TAG_HEAD = 1,
     TAG_PART = 2
 };
@@ -41,6 +45,13 @@ enum {
     LEFT_POLLS = 100
 };
 
+/* What an operation's messages to a peer begin with. */
+typedef struct head {
+    tutti__signature signature;
+    uint32_t part_bytes;       /* of the largest parts that the rank would like */
+    char message[SMALL_BYTES]; /* the first one, if it is small */
+} head;
+
 typedef struct part {
     char *slot; /* its memory, of `capacity` bytes */
     size_t capacity, bytes, got;
@@ -54,28 +65,29 @@ typedef struct flow {
     part parts[WINDOW];
     unsigned first, n;
     size_t ahead, at;
-    part head; /* its slot is head_memory */
-    bool head_begun;
-    char head_memory[HEAD_BYTES];
+    part head;              /* without a slot: of head_memory */
+    bool head_begun, fresh; /* fresh: no part has followed it */
+    head head_memory;
 } flow;
 
 /* A head that came before this rank's schedule had its sender. */
 typedef struct early {
     struct early *next;
     size_t bytes;
-    char memory[HEAD_BYTES];
+    head memory;
 } early;
 
 typedef struct peer {
     flow out, in;
-    early *early; /* in the order in which they came */
+    size_t part_bytes; /* of an operation's largest parts; 0: until the peer's head says so */
+    early *early;      /* in the order in which they came */
 } peer;
 
 typedef struct mpi_wire {
     tutti__tcp base;
     const tutti__mpi *mpi;
     tutti__mpi_comm comm;
-    size_t part_bytes;
+    uint32_t part_bytes, whole_bytes;
     peer **peers; /* by rank; NULL before the first message */
     /* Requests in flight, and their parts. */
     tutti__mpi_request *requests;
@@ -204,6 +216,22 @@ static bool make_slot(part *p)
     return p->slot != NULL;
 }
 
+/* Of the largest parts that this rank would like: large ones, if it has no data to copy. */
+static uint32_t wanted_part(const mpi_wire *w)
+{
+    const tutti__tcp *tcp = &w->base;
+    const tutti__operation *op = tcp->schedule.op;
+    const size_t element = tutti__element(op->signature.dtype),
+                 given = tutti__op_given(tcp->comm->rank, tcp->comm->size, op) * element,
+                 taken = tutti__op_taken(tcp->comm->rank, tcp->comm->size, op) * element;
+
+    if (!tcp->memory || (given <= w->part_bytes && taken <= w->part_bytes) ||
+        (given > 0 && !tutti__plain_second(tcp->memory, op->src, given)) ||
+        (taken > 0 && !tutti__plain_second(tcp->memory, op->dst, taken)))
+        return w->part_bytes;
+    return w->whole_bytes;
+}
+
 /* Begins parts of these messages while there is room. */
 static tutti_status begin_parts(mpi_wire *w, int rank, flow *f, const tutti__tcp_direction *d,
                                 const struct iovec *messages, size_t n_messages, bool sends)
@@ -211,11 +239,14 @@ static tutti_status begin_parts(mpi_wire *w, int rank, flow *f, const tutti__tcp
     while (f->n < WINDOW && d->step + f->ahead < n_messages) {
         const struct iovec *m = &messages[d->step + f->ahead];
         part *p = &f->parts[(f->first + f->n) % WINDOW];
+        const size_t most = f->fresh ? w->part_bytes : w->peers[rank]->part_bytes;
         size_t left = m->iov_len - f->at;
         char *data = (char *)m->iov_base + f->at, *memory;
 
+        if (left > w->part_bytes && most == 0)
+            break;
         if (left > 0) {
-            p->bytes = left < w->part_bytes ? left : w->part_bytes;
+            p->bytes = most > 0 && left > most ? most : left;
             memory = lasting(&w->base, data, p->bytes);
             p->staged = !memory;
             if (p->staged && !make_slot(p))
@@ -223,6 +254,7 @@ static tutti_status begin_parts(mpi_wire *w, int rank, flow *f, const tutti__tcp
             if (p->staged && sends)
                 memcpy(p->slot, data, p->bytes);
             TUTTI_TRY(start(w, p, memory ? memory : p->slot, sends, rank, TAG_PART));
+            f->fresh = false;
             f->n++;
             f->at += p->bytes;
             left -= p->bytes;
@@ -265,27 +297,31 @@ static void end_parts(flow *f, tutti__tcp_direction *d, const struct iovec *mess
 
 /* ---- Heads ------------------------------------------------------------------------------------------------------- */
 
-static tutti_status push_head(mpi_wire *w, tutti__channel *c, const tutti__tcp_row *row, flow *f,
+static tutti_status push_head(mpi_wire *w, tutti__channel *c, const tutti__tcp_row *row, peer *p,
                               bool *moved)
 {
+    flow *f = &p->out;
+
     if (!f->head_begun) {
         size_t small =
             row->n_out > 0 && row->out[0].iov_len <= SMALL_BYTES ? row->out[0].iov_len : 0;
 
-        memcpy(f->head_memory, &c->said, sizeof c->said);
+        f->head_memory.signature = c->said;
+        f->head_memory.part_bytes = wanted_part(w);
+        p->part_bytes = f->head_memory.part_bytes > w->part_bytes ? 0 : w->part_bytes;
         if (small > 0)
-            memcpy(f->head_memory + sizeof c->said, row->out[0].iov_base, small);
+            memcpy(f->head_memory.message, row->out[0].iov_base, small);
         f->ahead = small > 0;
-        f->head.bytes = sizeof c->said + small;
-        f->head_begun = true;
-        TUTTI_TRY(start(w, &f->head, f->head_memory, true, c->rank, TAG_HEAD));
+        f->head.bytes = offsetof(head, message) + small;
+        f->head_begun = f->fresh = true;
+        TUTTI_TRY(start(w, &f->head, (char *)&f->head_memory, true, c->rank, TAG_HEAD));
         TUTTI_TRY(poll_requests(&w->base)); /* a small send is usually done at once */
     }
     if (!f->head.done)
         return TUTTI_OK;
     f->head_begun = false;
     c->out.head = sizeof c->said;
-    c->out.done = f->head.bytes - sizeof c->said;
+    c->out.done = f->head.bytes - offsetof(head, message);
     *moved = true;
     return TUTTI_OK;
 }
@@ -298,19 +334,22 @@ static tutti_status pull_head(mpi_wire *w, tutti__channel *c, peer *p, bool *mov
 
     if (!f->head_begun && came) {
         p->early = came->next;
-        memcpy(f->head_memory, came->memory, came->bytes);
+        memcpy(&f->head_memory, &came->memory, came->bytes);
         f->head.got = came->bytes;
         f->head.done = true;
         free(came);
     } else if (!f->head_begun) {
-        f->head.bytes = HEAD_BYTES;
-        TUTTI_TRY(start(w, &f->head, f->head_memory, false, c->rank, TAG_HEAD));
+        f->head.bytes = sizeof f->head_memory;
+        TUTTI_TRY(start(w, &f->head, (char *)&f->head_memory, false, c->rank, TAG_HEAD));
     }
     f->head_begun = true;
     if (!f->head.done)
         return TUTTI_OK;
     f->head_begun = false;
-    memcpy(&c->heard, f->head_memory, sizeof c->heard);
+    f->fresh = true;
+    c->heard = f->head_memory.signature;
+    if (p->part_bytes == 0) /* this rank has said that it would like large ones */
+        p->part_bytes = f->head_memory.part_bytes;
     c->in.head = sizeof c->heard;
     *moved = true;
     return TUTTI_OK;
@@ -319,13 +358,13 @@ static tutti_status pull_head(mpi_wire *w, tutti__channel *c, peer *p, bool *mov
 /* The first message, if it came with the head, once it is known where it goes. */
 static void take_small(tutti__channel *c, const tutti__tcp_row *row, flow *f)
 {
-    size_t small = f->head.got - sizeof c->heard;
+    size_t small = f->head.got - offsetof(head, message);
 
-    if (f->head.got <= sizeof c->heard || row->n_in == 0)
+    if (f->head.got <= offsetof(head, message) || row->n_in == 0)
         return;
     if (small > row->in[0].iov_len) /* of another call, which fails */
         small = row->in[0].iov_len;
-    memcpy(row->in[0].iov_base, f->head_memory + sizeof c->heard, small);
+    memcpy(row->in[0].iov_base, f->head_memory.message, small);
     f->head.got = 0;
     f->ahead = 1;
     c->in.done = row->in[0].iov_len;
@@ -351,7 +390,7 @@ static tutti_status push(tutti__tcp *tcp, tutti__channel *c, bool *moved)
     flow *f = &w->peers[c->rank]->out;
 
     if (c->first && c->out.head == 0)
-        TUTTI_TRY(push_head(w, c, row, f, moved));
+        TUTTI_TRY(push_head(w, c, row, w->peers[c->rank], moved));
     if (!c->first ||
         c->out.head > 0) /* parts may be done before it, but the first message comes first */
         end_parts(f, &c->out, row->out, true, moved);
@@ -385,7 +424,8 @@ static tutti_status take_early(mpi_wire *w)
         if (!came)
             return fail_memory(w);
         came->next = NULL;
-        error = w->mpi->take(w->comm, came->memory, HEAD_BYTES, TAG_HEAD, &rank, &came->bytes);
+        error = w->mpi->take(w->comm, &came->memory, sizeof came->memory, TAG_HEAD, &rank,
+                             &came->bytes);
         if (error || rank < 0) {
             free(came);
             return error ? fail(w, error) : TUTTI_OK;
@@ -408,7 +448,7 @@ static tutti_status look(tutti__tcp *tcp)
 
         if (!w->peers[r] || !w->peers[r]->early || tcp->rows[r].channel > 0)
             continue;
-        memcpy(&heard, w->peers[r]->early->memory, sizeof heard);
+        heard = w->peers[r]->early->memory.signature;
         if (heard.group == mine->group && heard.sequence <= mine->sequence)
             TUTTI_TRY(tutti__tcp_check_other(tcp, r, &heard));
     }
@@ -554,7 +594,8 @@ tutti_status tutti__mpi_wire_new(tutti__tcp **tcp_p, tutti__comm *comm, const tu
     status = tutti__tcp_init(&w->base, &MPI, comm, 1);
     w->mpi = mpi;
     w->comm = mpi_comm;
-    w->part_bytes = tutti__comm_chunk_bytes(comm, PART_BYTES);
+    w->part_bytes = (uint32_t)tutti__comm_chunk_bytes(comm, PART_BYTES);
+    w->whole_bytes = (uint32_t)tutti__comm_chunk_bytes(comm, WHOLE_BYTES);
     w->cores = tutti__cores();
     w->peers = calloc((size_t)comm->size, sizeof(peer *));
     if (status == TUTTI_OK && !w->peers)

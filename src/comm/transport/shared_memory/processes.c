@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static const char *const WHAT = "the ranks' shared memory";
+
 /* On rank 0: makes, maps and sends it. The mapping begins with `head`, written before others see it. */
 static int make_for(const tutti__comm *comm, struct tutti__control *control, size_t bytes,
                     const tutti__shm_block *head, void **mapping_p)
@@ -21,13 +23,9 @@ static int make_for(const tutti__comm *comm, struct tutti__control *control, siz
         return error;
     if (head)
         memcpy(*mapping_p, head, sizeof *head);
-    error = tutti__control_spread_handle(control, comm->outer_ranks, comm->size, fd, 0);
-    if (error) {
-        munmap(*mapping_p, bytes);
-        *mapping_p = NULL;
-    }
+    tutti__control_spread_handle(control, comm->outer_ranks, comm->size, fd, 0);
     close(fd);
-    return error;
+    return 0;
 }
 
 static int make(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handle_p)
@@ -36,17 +34,21 @@ static int make(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handl
     return make_for(shm->comm, shm->control, bytes, NULL, mapping_p);
 }
 
-static int take(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p)
+static tutti_status take(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p)
 {
-    int fd, error = tutti__control_take_spread(shm->control, shm->comm->outer_ranks,
-                                               shm->comm->size, shm->comm->rank, &fd, &handle,
-                                               tutti__now_ms() + shm->comm->timeout_ms);
+    tutti__handed handed;
+    int error = tutti__control_take_spread(shm->control, shm->comm->outer_ranks, shm->comm->size,
+                                           shm->comm->rank, &handed,
+                                           tutti__now_ms() + shm->comm->timeout_ms);
 
-    if (error)
-        return error;
-    error = tutti__shared_mapping_take(fd, bytes, mapping_p);
-    close(fd);
-    return error;
+    (void)handle;
+    if (error && error == handed.error)
+        return tutti__control_fail_handed(shm->control, &handed, WHAT);
+    if (!error) {
+        error = tutti__shared_mapping_take(handed.fd, bytes, mapping_p);
+        close(handed.fd);
+    }
+    return error ? tutti__fail_errno(error, "cannot map %zu shared bytes", bytes) : TUTTI_OK;
 }
 
 static void drop_block(tutti__shm_block *block)
@@ -57,24 +59,29 @@ static void drop_block(tutti__shm_block *block)
 static const tutti__shm_memory OF_PROCESSES = {false, make, take, drop_block};
 
 /* The first page contains the total size; all ranks but 0 map twice. */
-static int take_block(const tutti__comm *comm, struct tutti__control *control, double deadline,
+static int take_block(tutti__comm *comm, struct tutti__control *control, double deadline,
                       tutti__shm_block **block_p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;
     void *mapping = NULL;
-    uint64_t number;
-    int fd, error = tutti__control_take_spread(control, comm->outer_ranks, comm->size, comm->rank,
-                                               &fd, &number, deadline);
+    tutti__handed handed;
+    int error = tutti__control_take_spread(control, comm->outer_ranks, comm->size, comm->rank,
+                                           &handed, deadline);
 
+    if (error && error == handed.error) {
+        (void)tutti__control_fail_handed(control, &handed, WHAT);
+        (void)tutti__comm_fail(tutti__comm_outermost(comm), TUTTI_ERR_MEMORY, handed.culprit, "%s",
+                               tutti_last_error());
+    }
     if (error)
         return error;
-    error = tutti__shared_mapping_take(fd, page, &mapping);
+    error = tutti__shared_mapping_take(handed.fd, page, &mapping);
     if (!error) {
         bytes = ((const tutti__shm_block *)mapping)->bytes;
         munmap(mapping, page);
-        error = tutti__shared_mapping_take(fd, bytes, (void **)block_p);
+        error = tutti__shared_mapping_take(handed.fd, bytes, (void **)block_p);
     }
-    close(fd);
+    close(handed.fd);
     return error;
 }
 

@@ -133,14 +133,14 @@ void tutti__shm_release(tutti__shm *shm, void *p)
 /* Threads count themselves as users while rank 0 cannot have dropped the mapping: that is an access. */
 static tutti_status take_mapping(tutti__shm *shm, uint64_t handle, tutti__shm_segment *s)
 {
-    int error;
+    tutti_status status;
 
     TUTTI_TRY(tutti__shm_access_begin(shm));
-    error = shm->memory->take(shm, s->bytes, handle, &s->mapping);
-    if (!error && shm->memory->one_process)
+    status = shm->memory->take(shm, s->bytes, handle, &s->mapping);
+    if (status == TUTTI_OK && shm->memory->one_process)
         atomic_fetch_add(&((segment_head *)s->mapping)->users, 1);
     tutti__shm_access_end(shm);
-    return error ? tutti__fail_errno(error, "cannot map %zu shared bytes", s->bytes) : TUTTI_OK;
+    return status;
 }
 
 /* Rank 0 makes the mapping before the barrier, so that afterwards the others only take it. Errors of this rank alone

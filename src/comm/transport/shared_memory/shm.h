@@ -126,7 +126,7 @@ typedef struct tutti__shm_memory {
     bool one_process;
     /* Rank 0 makes a mapping of `bytes` and sends it to the others; 0 or an errno. *handle is published with the call. */
     int (*make)(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handle_p);
-    int (*take)(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p);
+    tutti_status (*take)(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p);
     void (*drop_block)(tutti__shm_block *block);
 } tutti__shm_memory;
 

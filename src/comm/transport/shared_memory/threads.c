@@ -18,12 +18,12 @@ static int make(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handl
     return 0;
 }
 
-static int take(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p)
+static tutti_status take(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p)
 {
     (void)shm;
     (void)bytes;
     *mapping_p = (void *)(uintptr_t)handle;
-    return 0;
+    return TUTTI_OK;
 }
 
 static void drop_block(tutti__shm_block *block)
@@ -42,26 +42,27 @@ static int make_block(const tutti__comm *comm, struct tutti__control *control,
     uint64_t handle = 0;
     int error = make(NULL, bytes, (void **)block_p, &handle);
 
-    if (error)
+    if (!*block_p)
         return error;
     tutti__shm_block_init(*block_p, comm);
     atomic_store(&(*block_p)->users, (uint32_t)comm->size);
-    return tutti__control_spread_handle(control, comm->outer_ranks, comm->size, -1, handle);
+    tutti__control_spread_handle(control, comm->outer_ranks, comm->size, -1, handle);
+    return 0;
 }
 
 tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm,
                                      struct tutti__control *control, double deadline)
 {
     tutti__shm_block *block = NULL;
-    uint64_t handle = 0;
-    int fd, error;
+    tutti__handed handed = {0};
+    int error;
 
     *shm_p = NULL;
     if (comm->rank == 0)
         error = make_block(comm, control, &block);
     else
-        error = tutti__control_take_spread(control, comm->outer_ranks, comm->size, comm->rank, &fd,
-                                           &handle, deadline);
+        error = tutti__control_take_spread(control, comm->outer_ranks, comm->size, comm->rank,
+                                           &handed, deadline);
     if (error == ECONNRESET && comm->rank > 0)
         (void)tutti__comm_fail_lost(comm, tutti__tree_parent(comm->rank));
     if (error)
@@ -71,5 +72,5 @@ tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm,
                                        comm->rank == 0 ? "map memory for all ranks"
                                                        : "receive rank 0's memory");
     return tutti__shm_new(shm_p, comm, &OF_THREADS,
-                          block ? block : (tutti__shm_block *)(uintptr_t)handle);
+                          block ? block : (tutti__shm_block *)(uintptr_t)handed.number);
 }
