@@ -12,8 +12,8 @@
 
     $ tutti diff runs/mine runs/torch --tolerance 1e-5
 
-This file needs nothing but PyTorch, and may be copied beside a program. With libxxhash, or Python's xxhash, it writes digests;
-without, only norms and projections, which `tutti diff` then compares.
+This file needs nothing but PyTorch, and may be copied beside a program. With libxxhash, or Python's xxhash, it also writes which
+samples a step has had.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ import torch
 
 __all__ = ["Record", "fingerprint"]
 
-FORMAT = 1
-BLOCK = 1024  # signs are products of two, of which one changes with each element and the other with each block
+FORMAT = 2
+BLOCK = 1024  # signs and keys are products of two, of which one changes with each element and the other with each block
+MASK = (1 << 64) - 1
 _signs: list[float] = []
+_keys: list[int] = []  # as int64
 
 
 def _splitmix64(number: int) -> int:
-    mask = (1 << 64) - 1
-    z = ((number + 1) * 0x9E3779B97F4A7C15) & mask
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    z = ((number + 1) * 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
     return z ^ (z >> 31)
 
 
@@ -49,6 +50,15 @@ def _first_signs(n: int) -> torch.Tensor:
         bits = _splitmix64(len(_signs) // 64)
         _signs.extend(-1.0 if bits >> k & 1 else 1.0 for k in range(64))
     return torch.tensor(_signs[:n], dtype=torch.float64)
+
+
+def _first_keys(n: int) -> torch.Tensor:
+    while len(_keys) < n:
+        key = _splitmix64(len(_keys)) | 1
+        if len(_keys) < BLOCK:
+            key &= 0xFFFFFFFF
+        _keys.append(key - (key >> 63 << 64))
+    return torch.tensor(_keys[:n], dtype=torch.int64)
 
 
 def _find_hash() -> Callable[[bytes], str]:
@@ -69,20 +79,27 @@ def _find_hash() -> Callable[[bytes], str]:
 _hash = _find_hash()
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
-    flat = tensor.reshape(-1).contiguous()
-    return bytes(flat.view(torch.uint8).numpy().tobytes()) if flat.numel() else b""
+def _words(flat: torch.Tensor) -> torch.Tensor:
+    """Each element's bits as an unsigned number, modulo 2^64."""
+    types = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    size = flat.element_size()
+    words = flat.contiguous().view(types[size]).to(torch.int64)
+    return words if size == 8 else words & ((1 << 8 * size) - 1)
+
+
+def _in_blocks(flat: torch.Tensor) -> torch.Tensor:
+    blocks = -(-flat.numel() // BLOCK)
+    return torch.nn.functional.pad(flat, (0, blocks * BLOCK - flat.numel())).reshape(blocks, BLOCK)
 
 
 def fingerprint(tensor: torch.Tensor) -> tuple[str, float, float]:
     """Digest, norm and projection of a tensor's elements, row-major."""
-    host = tensor.detach().cpu()
-    x = host.reshape(-1).to(torch.float64)
-    blocks = -(-x.numel() // BLOCK)
-    signs = _first_signs(BLOCK + blocks)
-    padded = torch.nn.functional.pad(x, (0, blocks * BLOCK - x.numel())).reshape(blocks, BLOCK)
-    dot = float((padded @ signs[:BLOCK]) @ signs[BLOCK:])
-    return _hash(_bytes(host)), math.sqrt(float((x * x).sum())), dot
+    flat = tensor.detach().cpu().reshape(-1)
+    words, x = _in_blocks(_words(flat)), _in_blocks(flat.to(torch.float64))
+    signs, keys = _first_signs(BLOCK + len(x)), _first_keys(BLOCK + len(x))
+    digest = int(((words * keys[:BLOCK]).sum(1) * keys[BLOCK:]).sum()) & MASK
+    dot = float((x @ signs[:BLOCK]) @ signs[BLOCK:])
+    return f"{digest:016x}", math.sqrt(float((x * x).sum())), dot
 
 
 def _samples_digest(step: int, samples: Iterable[int]) -> str:

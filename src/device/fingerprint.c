@@ -2,17 +2,15 @@
 #include "device/fingerprint.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <string.h>
 
-/* LANES parts of each sum; elements with one table of signs; elements that are hashed and summed while they are in the cache. */
-enum { LANES = 16, TABLE = 1024, BLOCK = 1 << 13 };
+enum { LANES = TUTTI__FINGERPRINT_LANES, TABLE = 1024 };
 
-typedef struct sums {
-    tutti_dtype dtype;
-    tutti__hash64_state *hash;
-    double squares[LANES], dot[LANES];
-    double signs[TABLE];
-    size_t at; /* place of the next element */
-} sums;
+/* t(0), t(1), ... and a(0), a(1), ..., and the loop for this CPU, once set_up has run. */
+static double signs[TABLE];
+static uint32_t keys[TABLE];
+static tutti__fingerprint_run *run;
 
 static uint64_t splitmix64(uint64_t number)
 {
@@ -28,125 +26,122 @@ static double sign(size_t k)
     return splitmix64(k / 64) >> k % 64 & 1 ? -1 : 1;
 }
 
-static void set_signs(sums *t)
+static void set_up(void)
 {
-    for (size_t k = 0; k < TABLE; k += 64) {
-        const uint64_t bits = splitmix64(k / 64);
+    for (size_t k = 0; k < TABLE; k++) {
+        signs[k] = sign(k);
+        keys[k] = (uint32_t)splitmix64(k) | 1;
+    }
+    run = tutti__fingerprint_run_at(0);
+}
 
-        for (size_t i = 0; i < 64; i++)
-            t->signs[k + i] = bits >> i & 1 ? -1 : 1;
+/* Of n elements from k on in a row of the table. */
+static void add_values(tutti__fingerprint_parts *parts, const float *x, const uint32_t *w, size_t k,
+                       size_t n)
+{
+    const size_t whole = n - n % LANES;
+
+    if (whole > 0)
+        run(parts, x, signs + k, w, keys + k, whole);
+    for (size_t i = whole; i < n; i++) {
+        const double v = (double)x[i];
+        uint32_t word;
+
+        memcpy(&word, w + i, sizeof word);
+        parts->squares[i - whole] += v * v;
+        parts->dot[i - whole] += v * signs[k + i];
+        parts->digest += (uint64_t)word * keys[k + i];
     }
 }
 
-typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
-typedef double doubles __attribute__((vector_size(64), aligned(8), may_alias));
-
-/* Whole groups of LANES elements, of one table of signs. The product of two floats is exact in double. */
-TUTTI__CLONES
-static void add_groups(double *squares, double *dot, const float *x, const double *signs, size_t n)
+static void add_one(tutti__fingerprint_parts *parts, uint64_t word, double v, size_t k)
 {
-    doubles s0 = *(doubles *)squares, s1 = *(doubles *)(squares + 8), d0 = {0}, d1 = {0};
-
-    for (size_t i = 0; i < n; i += LANES) {
-        const doubles v0 = __builtin_convertvector(*(const floats *)(x + i), doubles);
-        const doubles v1 = __builtin_convertvector(*(const floats *)(x + i + 8), doubles);
-
-        s0 += v0 * v0;
-        s1 += v1 * v1;
-        d0 += v0 * *(const doubles *)(signs + i);
-        d1 += v1 * *(const doubles *)(signs + i + 8);
-    }
-    *(doubles *)squares = s0;
-    *(doubles *)(squares + 8) = s1;
-    *(doubles *)dot = d0;
-    *(doubles *)(dot + 8) = d1;
+    parts->squares[k % LANES] += v * v;
+    parts->dot[k % LANES] += v * signs[k];
+    parts->digest += word * keys[k];
 }
 
-static void add_one(sums *t, double v)
+static void add_row(tutti__fingerprint_parts *parts, const void *p, tutti_dtype dtype, size_t k,
+                    size_t n)
 {
-    const size_t k = t->at % TABLE;
+    uint32_t words[TABLE];
+    float values[TABLE];
 
-    t->squares[k % LANES] += v * v;
-    t->dot[k % LANES] += v * t->signs[k] * sign(TABLE + t->at / TABLE);
-    t->at++;
-}
-
-static void add_f32(sums *t, const float *x, size_t n)
-{
-    size_t i = 0;
-
-    while (i < n) {
-        const size_t k = t->at % TABLE;
-        size_t here = TABLE - k < n - i ? TABLE - k : n - i;
-        double dot[LANES];
-
-        here -= here % LANES;
-        if (k % LANES || here == 0) {
-            add_one(t, (double)x[i++]);
-            continue;
-        }
-        add_groups(t->squares, dot, x + i, t->signs + k, here);
-        for (int l = 0; l < LANES; l++)
-            t->dot[l] += sign(TABLE + t->at / TABLE) * dot[l];
-        t->at += here;
-        i += here;
-    }
-}
-
-static void add_block(sums *t, const void *p, size_t n)
-{
-    float f32[BLOCK];
-
-    switch (t->dtype) {
+    switch (dtype) {
     case TUTTI_F32:
-        add_f32(t, p, n);
+        add_values(parts, p, p, k, n);
         break;
     case TUTTI_BF16:
     case TUTTI_F16:
-        tutti__half_to_f32(f32, p, n, t->dtype);
-        add_f32(t, f32, n);
+        for (size_t i = 0; i < n; i++)
+            words[i] = ((const uint16_t *)p)[i];
+        tutti__half_to_f32(values, p, n, dtype);
+        add_values(parts, values, words, k, n);
         break;
     case TUTTI_I64:
         for (size_t i = 0; i < n; i++)
-            add_one(t, (double)((const int64_t *)p)[i]);
+            add_one(parts, ((const uint64_t *)p)[i], (double)((const int64_t *)p)[i], k + i);
         break;
     default:
-        for (size_t i = 0; i < n * tutti_dtype_size(t->dtype); i++)
-            add_one(t, ((const unsigned char *)p)[i]);
+        for (size_t i = 0; i < n; i++)
+            add_one(parts, ((const unsigned char *)p)[i], ((const unsigned char *)p)[i], k + i);
     }
 }
 
-/* Blocks of it, which are hashed and summed while they are in the cache. */
-static void add(void *arg, const void *part, size_t bytes)
+void tutti__fingerprint_add(tutti__fingerprint_sums *sums, const void *p, size_t n, size_t first)
 {
-    sums *t = arg;
-    const size_t block = BLOCK * tutti_dtype_size(t->dtype);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const size_t size = tutti_dtype_size(sums->dtype);
+    tutti__fingerprint_parts parts = {.digest = 0};
 
-    for (size_t at = 0; at < bytes; at += block) {
-        const size_t here = bytes - at < block ? bytes - at : block;
-        const char *from = (const char *)part + at;
+    pthread_once(&once, set_up);
+    memcpy(parts.squares, sums->squares, sizeof parts.squares);
+    for (size_t i = 0, here; i < n; i += here) {
+        const size_t row = (first + i) / TABLE, k = (first + i) % TABLE;
+        double dot = 0;
 
-        tutti__hash64_add(t->hash, from, here);
-        add_block(t, from, here / tutti_dtype_size(t->dtype));
+        here = TABLE - k < n - i ? TABLE - k : n - i;
+        memset(parts.dot, 0, sizeof parts.dot);
+        parts.digest = 0;
+        add_row(&parts, (const char *)p + i * size, sums->dtype, k, here);
+        for (int l = 0; l < LANES; l++)
+            dot += parts.dot[l];
+        sums->dot += dot * sign(TABLE + row);
+        sums->digest += parts.digest * (splitmix64(TABLE + row) | 1);
     }
+    memcpy(sums->squares, parts.squares, sizeof parts.squares);
+}
+
+tutti__fingerprint tutti__fingerprint_end(const tutti__fingerprint_sums *sums)
+{
+    double squares = 0;
+
+    for (int l = 0; l < LANES; l++)
+        squares += sums->squares[l];
+    return (tutti__fingerprint){sums->digest, sqrt(squares), sums->dot};
+}
+
+typedef struct parts_of {
+    tutti__fingerprint_sums sums;
+    size_t at;
+} parts_of;
+
+static void add_part(void *arg, const void *part, size_t bytes)
+{
+    parts_of *of = arg;
+    const size_t n = bytes / tutti_dtype_size(of->sums.dtype);
+
+    tutti__fingerprint_add(&of->sums, part, n, of->at);
+    of->at += n;
 }
 
 tutti_status tutti__fingerprint_of(tutti__fingerprint *f, tutti_stream *stream, const void *p,
                                    size_t n, tutti_dtype dtype, size_t first)
 {
-    sums t = {.dtype = dtype, .hash = tutti__hash64_new(), .at = first};
-    double squares = 0, dot = 0;
-    tutti_status status;
+    parts_of of = {.sums.dtype = dtype, .at = first};
+    const tutti_status status =
+        tutti__read_parts(stream, p, n * tutti_dtype_size(dtype), add_part, &of);
 
-    *f = (tutti__fingerprint){0};
-    if (!t.hash)
-        return TUTTI_ERR_MEMORY;
-    set_signs(&t);
-    status = tutti__read_parts(stream, p, n * tutti_dtype_size(dtype), add, &t);
-    for (int l = 0; l < LANES; l++) {
-        squares += t.squares[l];
-        dot += t.dot[l];
-    }
-    *f = (tutti__fingerprint){tutti__hash64_end(t.hash), sqrt(squares), dot};
+    *f = tutti__fingerprint_end(&of.sums);
     return status;
 }

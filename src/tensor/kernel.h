@@ -19,6 +19,7 @@
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 
+#include "device/fingerprint.h"
 #include "tensor/attention.h"
 #include "tensor/formula.h"
 #include "tensor/tensor.h"
@@ -158,6 +159,9 @@ struct tutti__kernels {
 
     /* dst (row-major, data set) = src in any layout, of the same dtype; adds if dst->accumulate. */
     tutti_status (*reorder)(tutti_tensor *dst, tutti_tensor *src);
+    /* Adds all elements of t, in host memory: in a layout, or not stored but with lazy->read. False: not in this layout, and *sums is as it
+     * was. NULL: in none. */
+    bool (*fingerprint)(tutti__fingerprint_sums *sums, const tutti_tensor *t);
     /* dst (without data) = src in another dtype of F32, BF16, F16. */
     tutti_status (*cast)(tutti_tensor *dst, tutti_tensor *src);
 
@@ -289,7 +293,7 @@ struct tutti__kernels {
 #define TUTTI__KERNELS_OPTIONAL_PAIRS(X)                                                           \
     X(attention) X(relu) X(elementwise) X(norm) X(softmax) X(cross_entropy) X(mse)
 #define TUTTI__KERNELS_OPTIONAL(X)                                                                 \
-    X(attention_work) X(label_rows) X(label_sums) X(job) X(dropout) X(fold)
+    X(fingerprint) X(attention_work) X(label_rows) X(label_sums) X(job) X(dropout) X(fold)
 
 /* OK, or INTERNAL with the name of the function that the table lacks; half: the table is for activations of 16 bit. */
 tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);

@@ -4,7 +4,7 @@
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "$SOURCE_DIR/tests/harness/diff.sh"
 . "$SOURCE_DIR/tests/harness/compiler.sh"
-base=(-n 2 --model mini_resnet --max-steps 3 --trace-digests --threads 1 --eval-every 0)
+base=(-n 2 --model mini_resnet --max-steps 3 --trace-digests 1 --threads 1 --eval-every 0)
 named() { # VERDICT CAUSE: of the last diff, regular expressions
     says diff "^different: $1"
     says diff "^cause: $2"
@@ -50,7 +50,7 @@ says diff '^  1 of its [0-9]+ elements differs, the first at \[0, 0, 2, 1\]: '
 mkdir table
 awk 'BEGIN { srand(1); print "x,y,label"; for (i = 0; i < 200; i++) { x = rand(); y = rand(); print x "," y "," (x > y) } }' >table/train.csv
 tail -n 50 table/train.csv | cat <(head -1 table/train.csv) - >table/test.csv
-csv=(-n 2 --model mlp --data csv --data-dir table --target label --standardize false --max-steps 4 --trace-digests)
+csv=(-n 2 --model mlp --data csv --data-dir table --target label --standardize false --max-steps 4 --trace-digests 1)
 train order "${csv[@]}"
 awk 'NR == 3 { kept = $0; next } NR == 4 { print; print kept; next } { print }' table/train.csv >rows.csv && cp rows.csv table/train.csv
 train swapped "${csv[@]}"
@@ -58,7 +58,7 @@ differ order swapped
 named "step [1-4], rank [01]: the input's " 'the data.*: samples of the same numbers have other values: the data set.s files differ'
 
 # 5. Another kernel, of all modules, and of one
-small=(--model mini_resnet --max-steps 1 --batch-size 4 --trace-digests --eval-every 0 --threads 1)
+small=(--model mini_resnet --max-steps 1 --batch-size 4 --trace-digests 1 --eval-every 0 --threads 1)
 train onednn "${small[@]}"
 TUTTI_KERNELS=reference train reference "${small[@]}"
 differ onednn reference
@@ -71,7 +71,7 @@ take your-own-operation.md squareplus_net.c
 cp "$SOURCE_DIR/examples/own_operation.c" op.c
 build() { compile "$c" -shared -fPIC -O2 "$@" -I"$SOURCE_DIR/include" -o net.so squareplus_net.c op.c -lm; }
 build
-net=(--model ./net.so --max-steps 3 --trace-digests --augment false --threads 1)
+net=(--model ./net.so --max-steps 3 --trace-digests 1 --augment false --threads 1)
 train net "${net[@]}"
 sed -i 's/sqrtf(x\[i\] \* x\[i\] + b)/sqrtf(fmaf(x[i], x[i], b))/' op.c
 build
@@ -83,7 +83,7 @@ own=$BUILD_DIR/tests/program/diff_faults
 
 # 6. A learning rate on one rank; 8. another batch of one rank; 11. a buffer that is overwritten, 12. a weight
 fault() { # FAULT: a run whose rank 1 has it
-    timeout 120 "$TUTTI" run -n 2 "$own" "$1" --run-dir "$1" --max-steps 5 --trace-digests >"$1.out" 2>&1 || true
+    timeout 120 "$TUTTI" run -n 2 "$own" "$1" --run-dir "$1" --max-steps 5 --trace-digests 1 >"$1.out" 2>&1 || true
     [ -s "$1/digests/rank-1.jsonl" ] || { cat "$1.out" && fail "$1 has no record"; }
 }
 for kind in none rate batch buffer weight; do fault $kind; done
@@ -119,7 +119,7 @@ differ a both
 named "step 1, rank 0: the input's x$" 'the configuration: augment is true in a and false in both; keys that differ, but do not explain this: momentum$'
 
 # With shards a rank is no place: of equal runs other ranks computed them
-shards=(--model mini_resnet --max-steps 3 --trace-digests --shards 3 --batch-size 8 --eval-every 0)
+shards=(--model mini_resnet --max-steps 3 --trace-digests 1 --shards 3 --batch-size 8 --eval-every 0)
 train shards "${shards[@]}"
 train shards.2 -n 2 "${shards[@]}"
 equal shards shards.2

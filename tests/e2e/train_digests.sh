@@ -11,7 +11,7 @@ read_back() { # WHAT, a program on standard input
 recorded() { # DIR ARGUMENTS...: with a record of each step, and without: the same weights
     local dir=$1
     shift
-    train "$dir" "$@" --trace-digests
+    train "$dir" "$@" --trace-digests 1
     train "$dir.off" "$@" --trace-digests 0
     same "$dir" "$dir.off"
     [ ! -e "$dir.off/digests" ] || fail "a record that was not asked for"
@@ -24,7 +24,7 @@ recorded plain -n 2 $mlp --optimizer adamw --clip-grad-norm 0.05 --log-every 1
 read_back "a record of two ranks" <<'PYTHON'
 a, b = record("plain", 0), record("plain", 1)
 lines = [json.loads(l) for l in open("plain/digests/rank-0.jsonl")]
-assert lines[0]["format"] == 1 and lines[0]["step"] == 0 and lines[0]["world_size"] == 2 and lines[0]["framework"] == "tutti"
+assert lines[0]["format"] == 2 and lines[0]["step"] == 0 and lines[0]["world_size"] == 2 and lines[0]["framework"] == "tutti"
 assert [l["step"] for l in lines[1:]] == [0, 1, 2, 3, 4] and all(l["rank"] == 0 for l in lines)
 assert {e[0] for e in lines[1]["entries"]} == {"initial"}
 parameters = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
@@ -55,24 +55,28 @@ for step in range(1, 5):  # what an update begins with is what the last one left
         x, y, mean = a[step, None, "gradient", p, 0], b[step, None, "gradient", p, 0], a[step, None, "reduced", p, 0]
         assert abs((x[2] + y[2]) / 2 - mean[2]) < 1e-5 * (x[1] + y[1]), p
 tensors = safetensors("plain/model.safetensors")
-for p in parameters:  # by a second definition of both numbers
+for p in parameters:  # by a second definition of the digest and both numbers
     norm, dot = numbers(tensors[p])
+    assert a[4, None, "parameter", p, 0][0] == digest(tensors[p]), p
     assert abs(norm - a[4, None, "parameter", p, 0][1]) < 1e-9 * norm and abs(dot - a[4, None, "parameter", p, 0][2]) < 1e-9 * norm
 PYTHON
 
 # ---- Which steps; the keys' forms.
 train some $mlp --max-steps 11 --trace-digests 4 --epochs 1
 train auto $mlp --max-steps 11 --epochs 1
+train share $mlp --max-steps 11 --epochs 1 --trace-digests
 train other $mlp --no-trace-digests
 same some auto
+same some share
 [ ! -e other/digests ] || fail "--no-trace-digests records"
 refused 2 "trace_digests: \"often\" is not an integer" "$TUTTI" train $mlp --trace-digests often --run-dir no
 read_back "the steps that are recorded" <<'PYTHON'
 assert steps("some") == [1, 2, 4, 8], steps("some")
 assert steps("auto")[0] == 1 and len(steps("auto")) <= 4, steps("auto")
-kinds = {k[2] for k in record("auto", 0)}
-assert kinds == {"initial", "input", "loss", "gradient", "reduced", "state", "parameter"}, kinds
-assert json.load(open("auto/config.json"))["trace_digests"] == "auto"
+assert steps("share")[0] == 1 and len(steps("share")) <= 4, steps("share")
+first = {k: v for k, v in record("some", 0).items() if k[0] <= 1}
+assert all({k: v for k, v in record(run, 0).items() if k[0] <= 1} == first for run in ("auto", "share"))
+assert [json.load(open(f"{run}/config.json"))["trace_digests"] for run in ("some", "auto", "share")] == [4, "auto", "2%"]
 PYTHON
 
 # ---- Layouts: what ranks have of a tensor adds up to the whole, and DOT counts its elements.
@@ -86,8 +90,9 @@ for zero in "zero.1", "zero.2", "zero.3":
     for key, (digest, norm, dot) in whole.items():
         if key[2] not in ("state", "parameter") and not (key[2] == "reduced" and zero != "zero.1"):
             continue
-        n, norm2, dot2, copies = parts[key]
+        n, total, norm2, dot2, copies = parts[key]
         norm2, dot2 = norm2 / copies, dot2 / copies
+        assert total % (1 << 64) == int(digest, 16) * copies % (1 << 64), (zero, key)
         assert abs(norm * norm - norm2) <= 1e-9 * norm2 and abs(dot - dot2) <= 1e-9 * norm, (zero, key, norm, norm2)
 pieces = [k[3] for k in record("zero.3", 0) if k[2] == "parameter"]
 assert any("[" in p for p in pieces), pieces
@@ -151,11 +156,11 @@ assert {k[3] for k in cpu.keys() ^ strict.keys()} == {""} and all(cpu[k] == stri
 PYTHON
 
 # ---- A resumed run goes on with its record, and what it does again replaces what was there.
-train resumed $mlp --checkpoint-every 2 --keep-checkpoints 0 --trace-digests
+train resumed $mlp --checkpoint-every 2 --keep-checkpoints 0 --trace-digests 1
 cp -r resumed first
 rm -r resumed/checkpoints/step-00000004 resumed/summary.json
 ln -sfn step-00000002 resumed/checkpoints/latest
-train resumed $mlp --checkpoint-every 2 --keep-checkpoints 0 --trace-digests --resume auto
+train resumed $mlp --checkpoint-every 2 --keep-checkpoints 0 --trace-digests 1 --resume auto
 same first resumed
 read_back "a resumed record" <<'PYTHON'
 lines = [json.loads(l) for l in open("resumed/digests/rank-0.jsonl")]
@@ -163,7 +168,7 @@ assert [l["step"] for l in lines] == [0, 0, 1, 2, 3, 4, 2, 2, 3, 4], [l["step"] 
 first, resumed = record("first", 0), record("resumed", 0)
 assert all(resumed[k] == v for k, v in first.items())
 PYTHON
-train resumed $mlp --trace-digests # anew: the earlier run's is moved with it
+train resumed $mlp --trace-digests 1 # anew: the earlier run's is moved with it
 read_back "a new run in the folder" <<'PYTHON'
 assert [json.loads(l)["step"] for l in open("resumed/digests/rank-0.jsonl")] == [0, 0, 1, 2, 3, 4]
 assert open("resumed/earlier-1/digests/rank-0.jsonl").readline()
@@ -181,9 +186,9 @@ done
 # ---- A record that cannot be written ends, and the run does not.
 mkdir -p lost
 echo >lost/digests
-train lost $mlp --trace-digests
+train lost $mlp --trace-digests 1
 same lost first
 says lost "trace_digests: cannot open .*digests/rank-0.jsonl.*training continues"
 [ "$(grep -c trace_digests lost.out)" = 1 ] || fail "more than one warning"
-refused 2 "expected" "$TUTTI" train --model nothing --trace-digests --run-dir failed
+refused 2 "expected" "$TUTTI" train --model nothing --trace-digests 1 --run-dir failed
 [ ! -e failed ] || fail "a run that did not begin leaves its record"

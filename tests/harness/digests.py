@@ -1,4 +1,4 @@
-# digests.py -- reads the record of digests, and defines its two numbers once more.   SPDX-License-Identifier: MIT
+# digests.py -- reads the record of digests, and defines its digest and two numbers once more.   SPDX-License-Identifier: MIT
 import json
 import re
 import struct
@@ -25,16 +25,16 @@ def steps(run):
 
 
 def added(records):
-    """The same keys without [BEGIN:END]: (elements named so, sum of squares, sum of dots, how many ranks have all of it)."""
+    """The same keys without [BEGIN:END]: (elements named so, sums of digests, of squares and of dots, how many ranks have all of it)."""
     sums = {}
     for r in records:
         for (step, shard, kind, name, nth), (digest, norm, dot) in r.items():
             piece = re.match(r"(.*)\[(\d+):(\d+)\]$", name)
             key = step, shard, kind, piece[1] if piece else name, nth
-            n, norm2, dots, copies = sums.get(key, (0, 0.0, 0.0, 0))
+            n, digests, norm2, dots, copies = sums.get(key, (0, 0, 0.0, 0.0, 0))
             n += int(piece[3]) - int(piece[2]) if piece else 0
-            sums[key] = n, norm2 + norm * norm, dots + dot, copies + (piece is None)
-    return {k: (n, norm2, dots, copies or 1) for k, (n, norm2, dots, copies) in sums.items()}
+            sums[key] = n, digests + int(digest, 16), norm2 + norm * norm, dots + dot, copies + (piece is None)
+    return {k: (*total, copies or 1) for k, (*total, copies) in sums.items()}
 
 
 def splitmix64(number):
@@ -46,6 +46,14 @@ def splitmix64(number):
 
 def sign(k):
     return -1 if splitmix64(k // 64) >> k % 64 & 1 else 1
+
+
+def digest(values):
+    """Of F32."""
+    words = struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values))
+    keys = [splitmix64(j) & 0xFFFFFFFF | 1 for j in range(1024)]
+    total = sum(w * keys[i % 1024] * (splitmix64(1024 + i // 1024) | 1) for i, w in enumerate(words))
+    return f"{total & MASK:016x}"
 
 
 def numbers(values):

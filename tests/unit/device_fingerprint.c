@@ -22,14 +22,18 @@ static float draw(void)
 
 /* ---- The definition once more ---- */
 
-static double sign(uint64_t k)
+static uint64_t splitmix64(uint64_t number)
 {
-    uint64_t z = (k / 64 + 1) * 0x9e3779b97f4a7c15u;
+    uint64_t z = (number + 1) * 0x9e3779b97f4a7c15u;
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    return (z >> k % 64) % 2 ? -1 : 1;
+    return z ^ z >> 31;
+}
+
+static double sign(uint64_t k)
+{
+    return (splitmix64(k / 64) >> k % 64) % 2 ? -1 : 1;
 }
 
 static tutti__fingerprint expected(const double *x, size_t n, size_t first)
@@ -46,6 +50,21 @@ static tutti__fingerprint expected(const double *x, size_t n, size_t first)
     return f;
 }
 
+/* Of elements of `size` bytes. */
+static uint64_t expected_digest(const void *p, size_t n, size_t size, size_t first)
+{
+    uint64_t digest = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = first + i;
+        uint64_t word = 0; /* the machine is little-endian */
+
+        memcpy(&word, (const char *)p + i * size, size);
+        digest += word * ((uint32_t)splitmix64(at % 1024) | 1) * (splitmix64(1024 + at / 1024) | 1);
+    }
+    return digest;
+}
+
 /* ---- The same of a device's memory ---- */
 
 static tutti__fingerprint of(const void *host, size_t n, tutti_dtype dtype, size_t first)
@@ -53,15 +72,12 @@ static tutti__fingerprint of(const void *host, size_t n, tutti_dtype dtype, size
     const size_t bytes = n * tutti_dtype_size(dtype);
     void *p = ops->alloc(device, bytes + 1, false);
     tutti__fingerprint f;
-    uint64_t hash;
 
     assert_non_null(p);
     ok(tutti__copy_in(stream, p, host, bytes));
     ok(tutti__fingerprint_of(&f, stream, p, n, dtype, first));
-    ok(tutti__hash_memory(stream, p, bytes, &hash));
     ops->free(device, p);
-    assert_int_equal(f.digest, tutti__hash64(host, bytes));
-    assert_int_equal(hash, f.digest);
+    assert_int_equal(f.digest, expected_digest(host, n, tutti_dtype_size(dtype), first));
     return f;
 }
 
@@ -122,10 +138,61 @@ static void parts_add_up(void **state)
     for (size_t cut = 1; cut < MOST; cut += 1777) {
         a = of(x, cut, TUTTI_F32, 0);
         b = of(x + cut, MOST - cut, TUTTI_F32, cut);
+        assert_int_equal(a.digest + b.digest, whole.digest);
         assert_near((tutti__fingerprint){.norm = sqrt(a.norm * a.norm + b.norm * b.norm),
                                          .dot = a.dot + b.dot},
                     whole);
     }
+}
+
+/* The digest sees which element has which bits: one bit of any of them, two that are exchanged, the sign of a zero. */
+static void a_digest_sees_each_bit(void **state)
+{
+    enum { N = 3000 };
+    static uint32_t x[N];
+    uint64_t digest, changed;
+
+    (void)state;
+    for (size_t i = 0; i < N; i++)
+        x[i] = (uint32_t)i;
+    digest = of(x, N, TUTTI_F32, 0).digest;
+    for (size_t i = 0; i < N; i += 37)
+        for (int bit = 0; bit < 32; bit += 31) {
+            x[i] ^= 1u << bit;
+            assert_int_not_equal(of(x, N, TUTTI_F32, 0).digest, digest);
+            x[i] ^= 1u << bit;
+        }
+    x[5] = 2005, x[2005] = 5;
+    changed = of(x, N, TUTTI_F32, 0).digest;
+    assert_int_not_equal(changed, digest);
+}
+
+/* All loops that this CPU can run. */
+static void the_same_bits_with_each_instruction_set(void **state)
+{
+    enum { N = 64 * TUTTI__FINGERPRINT_LANES };
+    static float x[N];
+    static uint32_t words[N], keys[N];
+    static double signs[N];
+    tutti__fingerprint_parts parts[2];
+    int n = 0;
+
+    (void)state;
+    for (size_t i = 0; i < N; i++) {
+        x[i] = draw();
+        signs[i] = sign(i);
+        keys[i] = (uint32_t)splitmix64(i);
+    }
+    memcpy(words, x, sizeof words);
+    for (; tutti__fingerprint_run_at(n); n++) {
+        tutti__fingerprint_parts *to = &parts[n > 0];
+
+        memset(to, 0, sizeof *to);
+        tutti__fingerprint_run_at(n)(to, x, signs, words, keys, N);
+        tutti__fingerprint_run_at(n)(to, x, signs, words, keys, TUTTI__FINGERPRINT_LANES);
+        assert_memory_equal(to, &parts[0], sizeof *to);
+    }
+    assert_true(n > 0);
 }
 
 /* A device's memory is read in several. */
@@ -157,6 +224,8 @@ int main(void)
         cmocka_unit_test(more_than_a_part),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(nan_comes_through),
+        cmocka_unit_test(a_digest_sees_each_bit),
+        cmocka_unit_test(the_same_bits_with_each_instruction_set),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -227,26 +227,31 @@ static void steps_can_be_a_flag(void **state)
 
     (void)state;
     assert_int_equal(READ(&c, "--lr", "1"), TUTTI_OK);
-    assert_int_equal(c.trace_digests, -1);
+    assert_int_equal(c.trace_digests, TUTTI__STEPS_AUTO);
     assert_int_equal(READ(&c, "--trace-digests"), TUTTI_OK);
-    assert_int_equal(c.trace_digests, 1);
+    assert_int_equal(c.trace_digests, TUTTI__STEPS_WORD);
     assert_int_equal(READ(&c, "--trace-digests", "--lr", "1"), TUTTI_OK);
-    assert_int_equal(c.trace_digests, 1);
+    assert_int_equal(c.trace_digests, TUTTI__STEPS_WORD);
+    assert_int_equal(READ(&c, "--trace-digests", "2%"), TUTTI_OK);
+    assert_int_equal(c.trace_digests, TUTTI__STEPS_WORD);
+    assert_int_equal(READ(&c, "--guard"), TUTTI_OK);
+    assert_int_equal(c.guard, 1);
     assert_int_equal(READ(&c, "--trace-digests", "off"), TUTTI_OK);
     assert_int_equal(c.trace_digests, 0);
     assert_int_equal(READ(&c, "--no-trace-digests"), TUTTI_OK);
     assert_int_equal(c.trace_digests, 0);
     assert_int_equal(READ(&c, "--trace-digests=64"), TUTTI_OK);
     assert_int_equal(c.trace_digests, 64);
+    REFUSED("guard: \"2%\" is not an integer", "expected 0 to", "--guard", "2%");
     REFUSED("trace_digests: -1 is out of range", "expected 0 to", "--trace-digests=-1");
     REFUSED("trace_digests: \"now\" is not an integer", "expected 0 to", "--trace-digests", "now");
     write_config(path, "{\"trace_digests\": \"auto\"}");
     assert_int_equal(READ(&c, "--config", path), TUTTI_OK);
-    assert_int_equal(c.trace_digests, -1);
+    assert_int_equal(c.trace_digests, TUTTI__STEPS_AUTO);
     unlink(path);
     write_config(path, "{\"trace_digests\": true}");
     assert_int_equal(READ(&c, "--config", path), TUTTI_OK);
-    assert_int_equal(c.trace_digests, 1);
+    assert_int_equal(c.trace_digests, TUTTI__STEPS_WORD);
     unlink(path);
 }
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FORMAT = 1 };
+enum { FORMAT = 2 };
 
 static const char *const kinds[TUTTI__DIFF_PHASES] = {
 #define PHASE(id, kind, words, word) kind,

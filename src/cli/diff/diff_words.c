@@ -281,9 +281,7 @@ static void add_reason(const tutti__diff_result *r, const tutti__diff_finding *f
         return;
     }
     if (inside && f->compared[TUTTI__DIFF_FORWARD] == 0)
-        append(text, size,
-               "a module's forward or backward, which not both have recorded "
-               "(--trace-digests does, and --rerun)");
+        append(text, size, "a module's forward or backward, which not both have recorded");
     else
         append(text, size, "%s", reasons[f->phase].what);
     add_share(f, text, size);

@@ -81,19 +81,27 @@ int tutti__key_find(const char *name, size_t n)
     return -1;
 }
 
+const char *tutti__steps_word(const tutti__key_row *key)
+{
+    const char *low_ends = strchr(key->limits, ' ');
+    const char *high_ends = low_ends ? strchr(low_ends + 1, ' ') : NULL;
+
+    return high_ends ? high_ends + 1 : NULL;
+}
+
 json_t *tutti__config_value(const tutti__train_config *config, int key)
 {
     const tutti__key_row *row = &tutti__key_table[key];
     const void *value = (const char *)config + row->offset;
     json_t *item = NULL;
+    int64_t number;
 
     switch (row->type) {
     case TUTTI__KEY_STEPS:
-        if (*(const int64_t *)value < 0) {
-            item = json_string("auto");
-            break;
-        }
-        item = json_integer(*(const int64_t *)value);
+        number = *(const int64_t *)value;
+        item = number == TUTTI__STEPS_AUTO   ? json_string("auto")
+               : number == TUTTI__STEPS_WORD ? json_string(tutti__steps_word(row))
+                                             : json_integer(number);
         break;
     case TUTTI__KEY_INT:
         item = json_integer(*(const int64_t *)value);

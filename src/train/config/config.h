@@ -9,13 +9,16 @@
 
 typedef enum tutti__key_type {
     TUTTI__KEY_INT,
-    TUTTI__KEY_STEPS, /* an INT: every so many steps; auto: -1; as a flag: 1, or 0 */
+    TUTTI__KEY_STEPS, /* an INT: every so many steps, or below; as a flag: the word, or 1; 0 */
     TUTTI__KEY_REAL,
     TUTTI__KEY_FLAG,
     TUTTI__KEY_CHOICE,
     TUTTI__KEY_NAME,
     TUTTI__KEY_TEXT
 } tutti__key_type;
+
+/* Values of STEPS: "auto"; the word that its limits end in. */
+enum { TUTTI__STEPS_AUTO = -1, TUTTI__STEPS_WORD = -2 };
 
 typedef struct tutti__key_row {
     const char *name;
@@ -52,6 +55,8 @@ bool tutti__key_is(const char *key, const char *name, size_t n);
 /* The key with this name; -1: none. */
 int tutti__key_find(const char *name, size_t n);
 
+/* What a flag of STEPS stands for; NULL: for 1. */
+const char *tutti__steps_word(const tutti__key_row *key);
 /* The value of a key, in its type; owned by the caller. NULL: out of memory. */
 json_t *tutti__config_value(const tutti__train_config *config, int key);
 /* All keys and values, and world_size if known, as JSON text with a final newline; free() it. NULL: out of memory,

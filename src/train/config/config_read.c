@@ -98,14 +98,15 @@ static tutti_status set_int(const reader *r, const tutti__key_row *key, const ch
 
 static tutti_status set_steps(const reader *r, const tutti__key_row *key, const char *text)
 {
-    if (strcmp(text, "auto") == 0) {
-        *(int64_t *)value_of(r->config, key) = -1;
+    const char *word = tutti__steps_word(key);
+    const bool on = tutti__word_in("true on yes", text);
+
+    if (strcmp(text, "auto") == 0 || (word && (on || strcmp(text, word) == 0))) {
+        *(int64_t *)value_of(r->config, key) =
+            strcmp(text, "auto") == 0 ? TUTTI__STEPS_AUTO : TUTTI__STEPS_WORD;
         return TUTTI_OK;
     }
-    return set_int(r, key,
-                   tutti__word_in("true on yes", text)    ? "1"
-                   : tutti__word_in("false off no", text) ? "0"
-                                                          : text);
+    return set_int(r, key, on ? "1" : tutti__word_in("false off no", text) ? "0" : text);
 }
 
 static tutti_status set_real(const reader *r, const tutti__key_row *key, const char *text)
@@ -598,6 +599,7 @@ tutti_status tutti__config_read(tutti__train_config *config, tutti__parts *parts
 /* The values that a user may give. */
 static const char *value_text(const tutti__key_row *key, char *text, size_t size)
 {
+    const char *word = tutti__steps_word(key);
     char high[64], *space;
 
     switch (key->type) {
@@ -612,7 +614,8 @@ static const char *value_text(const tutti__key_row *key, char *text, size_t size
         snprintf(text, size, "integer %s", key->limits);
         break;
     case TUTTI__KEY_STEPS:
-        return "auto, or a number of steps";
+        snprintf(text, size, "auto, %s%sor a number of steps", word ? word : "", word ? ", " : "");
+        return text;
     case TUTTI__KEY_REAL:
         snprintf(text, size, "number %s", key->limits);
         break;

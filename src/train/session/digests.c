@@ -1,8 +1,8 @@
 /* digests.c -- a rank's record of a step.   SPDX-License-Identifier: MIT
  *
- * auto (trace_digests -1): the distance of recorded steps is a power of two. It doubles when the record would take more than its share
- * of the time, and after each DENSE of them, so that the files grow with the logarithm of the steps; so records of ranks and of runs
- * have steps in common, whatever their speed. Measured after the first one, which costs more. */
+ * auto, 2%: the distance of recorded steps is a power of two, which doubles when the record would take more than its share of the time;
+ * with auto also after each DENSE of them. So records of ranks and of runs have steps in common, whatever their speed. Measured after
+ * the first one, which costs more. */
 #include "train/session/digests.h"
 
 #include "checkpoint/json_text.h"
@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARE 0.005 /* of the time: auto */
 enum { DENSE = 32 };
 
 /* A module has returned y. */
@@ -37,13 +36,13 @@ typedef struct tutti__digests {
     int shard;               /* of the current line; -1: none */
     int64_t batches, losses; /* micro-batches of the current line so far; of a pipeline, losses */
     uint64_t samples[2];
-    json_t *entries; /* of the current line */
-    json_t *lines;   /* of the step, before it */
-    json_t *
-        first; /* before those: of the process, and as another rank; written after a step, since a run may fail in its first */
+    tutti__digest_text entries; /* of the current line */
+    tutti__digest_text lines;   /* of the step, before it */
+    /* before those: of the process, and as another rank; written after a step, since a run may fail in its first */
+    tutti__digest_text first;
     output *outputs; /* of the step */
     size_t n_outputs, capacity;
-    /* auto: the distance of recorded steps, how many were recorded with it, and times: the end of the first record, what records took
+    /* auto, 2%: the distance of recorded steps, how many were recorded with it, and times: the end of the first record, what records took
      * since then, and what the current and the last one took */
     uint64_t every, dense, since_ns, taken_ns, taking_ns, last_ns;
 } tutti__digests;
@@ -68,7 +67,6 @@ static void check(tutti__digests *d, tutti_status status)
     stop_recording(d);
 }
 
-/* Of a JSON value that could not be made. */
 static void check_made(tutti__digests *d, bool made)
 {
     if (!made)
@@ -79,9 +77,8 @@ static void add_entry(tutti__digests *d, const char *kind, const char *name,
                       const tutti__fingerprint *f, int64_t micro_batch)
 {
     const bool several = d->s->config->grad_accumulation > 1;
-    json_t *entry = tutti__digest_entry(kind, name, f, several ? micro_batch : -1);
 
-    check_made(d, json_array_append_new(d->entries, entry) == 0);
+    tutti__digest_entry(&d->entries, kind, name, f, several ? micro_batch : -1);
 }
 
 static void begin_line(tutti__digests *d, int shard)
@@ -123,7 +120,7 @@ static void end_line(tutti__digests *d, uint64_t step, bool updated)
     char digits[33];
     int failed = 0;
 
-    if (json_array_size(d->entries) > 0) {
+    if (d->entries.n > 0) {
         line = json_pack("{s:I,s:i}", "step", (json_int_t)step, "rank", d->s->rank);
         tutti__samples_digest_text(d->samples, digits);
         if (d->shard >= 0)
@@ -134,10 +131,8 @@ static void end_line(tutti__digests *d, uint64_t step, bool updated)
         }
         if (d->batches > 0)
             failed |= json_object_set_new(line, "samples", json_string(digits));
-        failed |= json_object_set_new(line, "entries", d->entries);
-        failed |= json_array_append_new(d->lines, line);
-        d->entries = json_array();
-        check_made(d, !failed && d->entries);
+        tutti__digest_line(&d->lines, tutti__json_complete(line, failed), &d->entries);
+        d->entries.n = 0;
     }
     begin_line(d, -1);
 }
@@ -145,8 +140,7 @@ static void end_line(tutti__digests *d, uint64_t step, bool updated)
 /* Forgets the step's last try. */
 static void clear(tutti__digests *d)
 {
-    json_array_clear(d->entries);
-    json_array_clear(d->lines);
+    d->entries.n = d->lines.n = 0;
     d->n_outputs = 0;
     begin_line(d, -1);
 }
@@ -154,19 +148,27 @@ static void clear(tutti__digests *d)
 /* With auto a host on which the run has no folder, since it is another's, gets none for the record. */
 static bool has_place(const tutti__digests *d)
 {
-    return d->s->config->trace_digests > 0 || tutti__is_folder(d->s->config->run_dir);
+    return d->s->config->trace_digests != TUTTI__STEPS_AUTO ||
+           tutti__is_folder(d->s->config->run_dir);
+}
+
+static void add_lines(tutti__digests *d)
+{
+    tutti__digest_text_add(&d->first, d->lines.p, d->lines.n);
+    d->lines.n = 0;
+    check_made(d, !d->first.failed && !d->lines.failed && !d->entries.failed);
 }
 
 static void write_lines(tutti__digests *d)
 {
-    check_made(d, json_array_extend(d->first, d->lines) == 0);
-    if (json_array_size(d->first) > 0 && !has_place(d)) {
+    add_lines(d);
+    if (d->first.n > 0 && !has_place(d)) {
         d->ended = true;
         stop_recording(d);
     }
-    if (!d->ended && json_array_size(d->first) > 0)
-        check(d, tutti__digest_file_append(d->s->config->run_dir, d->s->rank, d->first));
-    json_array_clear(d->first);
+    if (!d->ended && d->first.n > 0)
+        check(d, tutti__digest_file_append(d->s->config->run_dir, d->s->rank, &d->first));
+    d->first.n = 0;
     clear(d);
 }
 
@@ -437,10 +439,10 @@ static void add_header(tutti__digests *d)
 
     if (kernels->bits)
         kernels->bits(s->cx, isa, sizeof isa);
-    header = json_pack("{s:i,s:s,s:I,s:i,s:i,s:s,s:s,s:s}", "format", 1, "version", TUTTI_VERSION,
+    header = json_pack("{s:i,s:s,s:I,s:i,s:i,s:s,s:s,s:s}", "format", 2, "version", TUTTI_VERSION,
                        "step", (json_int_t)s->step.number - 1, "rank", s->rank, "world_size",
                        s->size, "isa", isa, "kernels", kernels->name, "framework", "tutti");
-    check_made(d, json_array_append_new(d->lines, header) == 0);
+    tutti__digest_line(&d->lines, header, NULL);
 }
 
 static void add_initial(tutti__digests *d)
@@ -459,14 +461,15 @@ static bool is_due_by_key(uint64_t step, uint64_t every)
     return step % every == 0 || (step < every && (step & (step - 1)) == 0);
 }
 
-static bool is_due_by_time(tutti__digests *d, uint64_t step)
+/* With at most this share of the time. thin: ever more seldom, so that the files grow with the logarithm of the steps. */
+static bool is_due_by_time(tutti__digests *d, uint64_t step, double share, bool thin)
 {
     const double passed = (double)(tutti__now_ns() - d->since_ns);
 
     if (d->since_ns == 0) /* the process's first */
         return true;
     while (step % d->every == 0 &&
-           (d->dense == DENSE || (double)(d->taken_ns + d->last_ns) > SHARE * passed)) {
+           ((thin && d->dense == DENSE) || (double)(d->taken_ns + d->last_ns) > share * passed)) {
         d->every *= 2;
         d->dense = 0;
     }
@@ -475,10 +478,16 @@ static bool is_due_by_time(tutti__digests *d, uint64_t step)
 
 static bool is_due(tutti__digests *d)
 {
-    const int64_t every = d->s->config->trace_digests;
+    const uint64_t step = d->s->step.number;
 
-    return every > 0 ? is_due_by_key(d->s->step.number, (uint64_t)every)
-                     : is_due_by_time(d, d->s->step.number);
+    switch (d->s->config->trace_digests) {
+    case TUTTI__STEPS_AUTO:
+        return is_due_by_time(d, step, 0.005, true);
+    case TUTTI__STEPS_WORD:
+        return is_due_by_time(d, step, 0.02, false);
+    default:
+        return is_due_by_key(step, (uint64_t)d->s->config->trace_digests);
+    }
 }
 
 /* Counts the time of the record that ends. */
@@ -508,8 +517,7 @@ void tutti__digests_begin(tutti__session *s)
             add_initial(d);
         d->rank = s->rank;
         d->size = s->size;
-        check_made(d, json_array_extend(d->first, d->lines) == 0);
-        json_array_clear(d->lines);
+        add_lines(d);
     }
     d->on = !d->ended && is_due(d);
     d->taking_ns = 0;
@@ -605,17 +613,9 @@ tutti_status tutti__digests_open(tutti__session *s)
     d->s = s;
     d->rank = d->shard = -1;
     d->every = 1;
-    d->observer = (tutti__step_observer){.self = d, .gradient = on_gradient};
-    if (s->config->trace_digests > 0) {
-        d->observer.forward = on_forward;
-        d->observer.backward = on_backward;
-    }
-    d->entries = json_array();
-    d->lines = json_array();
-    d->first = json_array();
-    return d->entries && d->lines && d->first
-               ? TUTTI_OK
-               : tutti__fail(TUTTI_ERR_MEMORY, "no memory for digests");
+    d->observer = (tutti__step_observer){
+        .self = d, .forward = on_forward, .backward = on_backward, .gradient = on_gradient};
+    return TUTTI_OK;
 }
 
 void tutti__digests_close(tutti__session *s)
@@ -626,16 +626,16 @@ void tutti__digests_close(tutti__session *s)
         return;
     /* It failed: what it has computed may tell why. A run that fails in its first step leaves nothing, nor does
      * a worker of shards, whose step the others repeat. */
-    if (d->on && !d->ended && s->shards == 0 && json_array_size(d->first) == 0 &&
-        (json_array_size(d->entries) > 0 || json_array_size(d->lines) > 0)) {
+    if (d->on && !d->ended && s->shards == 0 && d->first.n == 0 &&
+        (d->entries.n > 0 || d->lines.n > 0)) {
         end_line(d, s->step.number, false);
         write_lines(d);
     }
     if (s->cx)
         s->cx->observer = NULL;
-    json_decref(d->entries);
-    json_decref(d->lines);
-    json_decref(d->first);
+    free(d->entries.p);
+    free(d->lines.p);
+    free(d->first.p);
     free(d->outputs);
     free(d);
     s->digests = NULL;

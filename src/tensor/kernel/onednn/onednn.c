@@ -46,6 +46,7 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 static const tutti__kernels half_kernels = {
     .name = NAME,
     .reorder = reorder,
+    .fingerprint = tutti__onednn_fingerprint,
     .cast = tutti__cast_row_major,
     .move = tutti__move_row_major,
     .fill = tutti__fill_row_major,
@@ -82,6 +83,7 @@ tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
         .half = &half_kernels,
         .empty = &tutti__kernels_reference,
         .reorder = reorder,
+        .fingerprint = tutti__onednn_fingerprint,
         .cast = tutti__cast_row_major,
         .move = tutti__move_row_major,
         .fill = tutti__fill_row_major,

@@ -84,6 +84,9 @@ tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
                                    const tutti__onednn_place *from, const tutti__onednn_place *to,
                                    bool accumulate);
 
+/* kernels.fingerprint */
+bool tutti__onednn_fingerprint(tutti__fingerprint_sums *sums, const tutti_tensor *t);
+
 /* ---- Primitives ----------------------------------------------------------------------------------------- */
 
 typedef enum tutti__onednn_kind {
