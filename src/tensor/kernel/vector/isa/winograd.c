@@ -2,8 +2,8 @@
  *
  * A 4x4 tile of y depends on a patch of x. Patches and weights are transformed to points, each point is one matrix product
  * over channels, and the products are transformed back. Stride 1: a patch of 6x6, 36 points: 36 multiplications instead of
- * the 144 of direct convolution. Stride 2: a patch of 9x9, 81 points instead of 144; only 36 of them have weights of their
- * own.
+ * the 144 of direct convolution; where an image ends, tiles of 3 or 2 pixels that need 5 or 4 of a dimension's points, which
+ * is 121 of 144 for 7x7. Stride 2: a patch of 9x9, 81 points instead of 144; only 36 of them have weights of their own.
  *
  *     forward, data     m[point][tile][M] = v[point][tile][C] * u[point][C][M]        v = B'xB, u = GwG', y = A'mA
  *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
@@ -19,14 +19,27 @@
 #define OWN          36 /* points with weights of their own: 6 per dimension */
 #define CHANNEL_ROWS (TILE_ROWS == 8 ? 8 : 4) /* of a tile of weight gradients: divides W */
 
+#define BANDS 3 /* of tiles of different sizes, per dimension */
+
+/* Tiles of one size that follow each other in one dimension. */
+typedef struct band {
+    int64_t pixel, tiles; /* the first's first pixel; how many */
+    int axis;             /* 0, 1, 2: of 4 (or 8), 3, 2 pixels */
+    int begin, end;       /* the dimension's points that they have: [begin, end) */
+} band;
+
 /* The convolution from this file's view: `in` is x or dy, `out` is y or dx. */
 typedef struct winograd {
     int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
     int64_t w_c;          /* channels of x that have weights; the others are zeros */
     bool turned, strided; /* turned: from y to x; strided: of stride 2 */
     int points;           /* per dimension: 6 or 9 */
-    int tile, step;       /* pixels of `out` per tile, and of `in` from tile to tile */
-    int64_t padding, tiles_h, tiles_w, tiles, part;
+    int tile, step;       /* pixels of `out` of a whole tile, and of `in` from one to the next */
+    int64_t padding, tiles, part;
+    int n_high, n_wide;
+    band high[BANDS], wide[BANDS]; /* of the image's height and width */
+    /* Tiles in order: those of the first bands of all images, of high[0] and wide[1], ...; of a kind from begins[kind] on */
+    int64_t begins[BANDS * BANDS + 1];
     bool by_panels;
     int64_t
         sums; /* tiles whose products a weight gradient adds up before those of another point with the same weight */
@@ -71,21 +84,54 @@ static inline int points_end(const winograd *t, int i)
 /* ---- Tiles --------------------------------------------------------------------------------------------------- */
 
 typedef struct place {
-    int64_t n, h, w; /* the tile's image, and its row and column among the image's tiles */
+    const band *high, *wide;
+    int64_t n, h, w; /* the tile's image, and its first pixel */
 } place;
+
+/* Of one kind, among [first, last). */
+typedef struct range {
+    int64_t first, last;
+} range;
+
+static inline range of_kind(const winograd *t, int kind, int64_t first, int64_t last)
+{
+    const int64_t begin = t->begins[kind], end = t->begins[kind + 1];
+
+    return (range){begin > first ? begin : first, end < last ? end : last};
+}
+
+static inline bool has_point(const winograd *t, int kind, int i, int j)
+{
+    const band *high = &t->high[kind / t->n_wide], *wide = &t->wide[kind % t->n_wide];
+
+    return i >= high->begin && i < high->end && j >= wide->begin && j < wide->end;
+}
+
+static inline int kind_of(const winograd *t, int64_t tile)
+{
+    int kind = 0;
+
+    while (tile >= t->begins[kind + 1])
+        kind++;
+    return kind;
+}
 
 static inline place place_of(const winograd *t, int64_t tile)
 {
-    const int64_t of_image = tile % (t->tiles_h * t->tiles_w);
+    const int kind = kind_of(t, tile);
+    const band *high = &t->high[kind / t->n_wide], *wide = &t->wide[kind % t->n_wide];
+    const int64_t number = tile - t->begins[kind], of_image = number % (high->tiles * wide->tiles);
 
-    return (place){tile / (t->tiles_h * t->tiles_w), of_image / t->tiles_w, of_image % t->tiles_w};
+    return (place){high, wide, number / (high->tiles * wide->tiles),
+                   high->pixel + of_image / wide->tiles * t->tile,
+                   wide->pixel + of_image % wide->tiles * t->tile};
 }
 
 /* An image's planes of W channels each, and the positions of tiles' patches in them. */
 typedef struct planes {
     const float *data;
     int64_t channels, height, width;
-    int64_t step, padding;
+    int64_t step, tile, padding;     /* step: pixels for `tile` of them of `out` */
     const tutti__channel_norm *norm; /* NULL: none */
 } planes;
 
@@ -116,7 +162,7 @@ static inline const float *plane_of(const planes *x, int64_t n, int64_t c)
 /* Prefetches the tile's pixels of W channels. */
 INLINE void prefetch(const planes *x, place at, int64_t c)
 {
-    const float *from = plane_of(x, at.n, c) + (at.h * x->width + at.w) * x->step * W;
+    const float *from = plane_of(x, at.n, c) + (at.h * x->width + at.w) * x->step / x->tile * W;
 
     for (int64_t i = 0; i < x->step; i++)
         for (int64_t j = 0; j < x->step * W; j += 16)
@@ -150,37 +196,86 @@ INLINE void load_column(vec *patch, const planes *x, const float *plane, int64_t
                 patch[i] = (vec){0};
 }
 
-/* to[point][tile - first][channels] = the transformed patches of tiles [first, last), size x size pixels each. normed:
- * whether x->norm is not NULL. */
+/* A transform of one dimension, from a tile's patch to points or from points to its pixels. */
+typedef struct axis {
+    int pixels, begin, end; /* the points [begin, end) */
+    transform *f;
+} axis;
+
+/* By band.axis: tiles of 4 (or 8) pixels, of 3, of 2. */
+static const axis inputs_1[] = {
+    {6, 0, 6, input_1}, {5, 1, 6, input_1_of_3}, {4, 1, 5, input_1_of_2}};
+static const axis outputs_1[] = {
+    {4, 0, 6, output_1}, {3, 1, 6, output_1_of_3}, {2, 1, 5, output_1_of_2}};
+static const axis gradients_1[] = {
+    {4, 0, 6, gradient_1}, {3, 1, 6, gradient_1_of_3}, {2, 1, 5, gradient_1_of_2}};
+static const axis inputs_2[] = {{9, 0, 9, input_2}},
+                  spread_inputs_2[] = {{5, 0, 9, spread_input_2}};
+static const axis outputs_2[] = {{4, 0, 9, output_2}},
+                  spread_outputs_2[] = {{8, 0, 9, spread_output_2}};
+static const axis gradients_2[] = {{4, 0, 9, gradient_2}};
+
+/* y[point * 9 + column] of `columns` columns of a patch, whose first pixel is (h, w) */
+INLINE void columns_to_points(vec *y, const planes *x, const float *plane, int64_t h, int64_t w,
+                              int columns, axis of, const vec_norm *n)
+{
+    vec column[9], z[9];
+
+    for (int j = 0; j < columns; j++) {
+        load_column(column, x, plane, h, w + j, of.pixels, n);
+        of.f(z, column);
+        for (int i = of.begin; i < of.end; i++)
+            y[i * 9 + j] = z[i];
+    }
+}
+
+/* to[point] of those: the points of height that `high` has */
+INLINE void rows_to_points(const winograd *t, float *to, int64_t stride, const vec *y,
+                           const band *high, axis of)
+{
+    vec z[9];
+
+    for (int i = high->begin; i < high->end; i++) {
+        of.f(z, y + i * 9);
+        for (int j = of.begin; j < of.end; j++)
+            *(vec *)(to + (i * t->points + j) * stride) = z[j];
+    }
+}
+
+/* to[point][tile - first][channels] = the transformed patches of tiles [first, last). axes: inputs or gradients, `short_too`
+ * if there are three. normed: whether x->norm is not NULL. */
 INLINE void transform_patches(const winograd *t, const planes *x, int64_t first, int64_t last,
-                              float *to, int64_t stride, int size, int points, transform *f,
+                              float *to, int64_t stride, const axis *axes, bool short_too,
                               bool normed)
 {
     for (int64_t c = 0; c < x->channels; c += W) {
-        const vec_norm n = normed ? norm_at(x->norm, c) : (vec_norm){0};
+        const vec_norm n = normed ? norm_at(x->norm, c) : (vec_norm){0}, *norm = normed ? &n : NULL;
 
         for (int64_t tile = first; tile < last; tile++) {
             const place at = place_of(t, tile);
             const float *plane = plane_of(x, at.n, c);
+            const int64_t h = at.h * x->step / x->tile - x->padding,
+                          w = at.w * x->step / x->tile - x->padding;
+            const int columns = axes[short_too ? at.wide->axis : 0].pixels;
             float *at_tile = to + (tile - first) * x->channels + c;
-            vec column[9], y[9 * 9], z[9];
+            vec y[9 * 9];
 
             if (c + W < x->channels)
                 prefetch(x, at, c + W);
             else if (tile + last - first < t->tiles)
                 prefetch(x, place_of(t, tile + last - first), 0);
-            for (int j = 0; j < size; j++) {
-                load_column(column, x, plane, at.h * x->step - x->padding,
-                            at.w * x->step - x->padding + j, size, normed ? &n : NULL);
-                f(z, column);
-                for (int i = 0; i < points; i++)
-                    y[i * size + j] = z[i];
-            }
-            for (int i = 0; i < points; i++) {
-                f(z, y + i * size);
-                for (int j = 0; j < points; j++)
-                    *(vec *)(at_tile + (i * points + j) * stride) = z[j];
-            }
+            if (short_too && at.high->axis == 1)
+                columns_to_points(y, x, plane, h, w, columns, axes[1], norm);
+            else if (short_too && at.high->axis == 2)
+                columns_to_points(y, x, plane, h, w, columns, axes[2], norm);
+            else
+                columns_to_points(y, x, plane, h, w, columns, axes[0], norm);
+            if (short_too && at.wide->axis == 1)
+                rows_to_points(t, at_tile, stride, y, at.high, axes[1]);
+            else if (short_too && at.wide->axis == 2)
+                rows_to_points(t, at_tile, stride, y, at.high, axes[2]);
+            else
+                rows_to_points(t, at_tile, stride, y, at.high, axes[0]);
         }
     }
 }
@@ -188,51 +283,82 @@ INLINE void transform_patches(const winograd *t, const planes *x, int64_t first,
 /* v[point][tile - first][C] of the tiles [first, last) */
 static void transform_input(const winograd *t, int64_t first, int64_t last, float *v)
 {
-    const planes x = {t->in, t->in_c, t->in_h, t->in_w, t->step, t->padding, t->norm};
+    const planes x = {t->in, t->in_c, t->in_h, t->in_w, t->step, t->tile, t->padding, t->norm};
 
     if (!t->strided && t->norm)
-        transform_patches(t, &x, first, last, v, t->v_stride, 6, 6, input_1, true);
+        transform_patches(t, &x, first, last, v, t->v_stride, inputs_1, true, true);
     else if (!t->strided)
-        transform_patches(t, &x, first, last, v, t->v_stride, 6, 6, input_1, false);
+        transform_patches(t, &x, first, last, v, t->v_stride, inputs_1, true, false);
     else if (t->turned)
-        transform_patches(t, &x, first, last, v, t->v_stride, 5, 9, spread_input_2, false);
+        transform_patches(t, &x, first, last, v, t->v_stride, spread_inputs_2, false, false);
     else if (t->norm)
-        transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2, true);
+        transform_patches(t, &x, first, last, v, t->v_stride, inputs_2, false, true);
     else
-        transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2, false);
+        transform_patches(t, &x, first, last, v, t->v_stride, inputs_2, false, false);
 }
 
-/* Writes out's tiles [first, last), size x size pixels each, from m[point][tile - first][channels]. */
+/* y[pixel * 9 + point] of the points of width that `wide` has, from from[point] */
+INLINE void points_to_columns(const winograd *t, vec *y, const float *from, const band *wide,
+                              axis of)
+{
+    vec x[9], z[8];
+
+    for (int j = wide->begin; j < wide->end; j++) {
+        for (int i = of.begin; i < of.end; i++)
+            x[i] = *(const vec *)(from + (i * t->points + j) * t->m_stride);
+        of.f(z, x);
+        for (int i = 0; i < of.pixels; i++)
+            y[i * 9 + j] = z[i];
+    }
+}
+
+/* `rows` rows of pixels of out, of which this tile may have more */
+INLINE void points_to_rows(const winograd *t, float *to, int64_t rows, int64_t pixels, const vec *y,
+                           vec bias, axis of)
+{
+    vec z[8];
+
+    for (int64_t i = 0; i < rows; i++) {
+        float *row = to + i * t->out_w * W;
+
+        of.f(z, y + i * 9);
+        for (int j = 0; j < of.pixels && j < pixels; j++)
+            if (t->streams)
+                stream(row + j * W, z[j] + bias);
+            else
+                *(vec_at *)(row + j * W) = z[j] + bias;
+    }
+}
+
+/* Writes out's tiles [first, last) from m[point][tile - first][channels]. axes: outputs. */
 INLINE void transform_back(const winograd *t, int64_t first, int64_t last, channels of,
-                           const float *m, int size, int points, transform *f)
+                           const float *m, const axis *axes, bool short_too)
 {
     for (int64_t c = of.from; c < of.to; c += W)
         for (int64_t tile = first; tile < last; tile++) {
             const place at = place_of(t, tile);
-            const int64_t h = at.h * size, w = at.w * size;
+            const int size = axes[short_too ? at.high->axis : 0].pixels;
+            const int64_t rows = at.h + size < t->out_h ? size : t->out_h - at.h,
+                          pixels = t->out_w - at.w;
             const float *from = m + (tile - first) * of.all + c - of.from;
-            float *to = t->out + (at.n * t->out_c + c) * t->out_h * t->out_w;
-            vec x[9], y[8 * 9], z[8], bias = {0};
+            float *to = t->out + ((at.n * t->out_c + c) * t->out_h * t->out_w) +
+                        (at.h * t->out_w + at.w) * W;
+            vec y[8 * 9], bias = {0};
 
             if (t->bias)
                 bias = *(const vec_at *)(t->bias + c);
-            for (int j = 0; j < points; j++) {
-                for (int i = 0; i < points; i++)
-                    x[i] = *(const vec *)(from + (i * points + j) * t->m_stride);
-                f(z, x);
-                for (int i = 0; i < size; i++)
-                    y[i * points + j] = z[i];
-            }
-            for (int i = 0; i < size && h + i < t->out_h; i++) {
-                float *row = to + ((h + i) * t->out_w + w) * W;
-
-                f(z, y + i * points);
-                for (int j = 0; j < size && w + j < t->out_w; j++)
-                    if (t->streams)
-                        stream(row + j * W, z[j] + bias);
-                    else
-                        *(vec_at *)(row + j * W) = z[j] + bias;
-            }
+            if (short_too && at.high->axis == 1)
+                points_to_columns(t, y, from, at.wide, axes[1]);
+            else if (short_too && at.high->axis == 2)
+                points_to_columns(t, y, from, at.wide, axes[2]);
+            else
+                points_to_columns(t, y, from, at.wide, axes[0]);
+            if (short_too && at.wide->axis == 1)
+                points_to_rows(t, to, rows, pixels, y, bias, axes[1]);
+            else if (short_too && at.wide->axis == 2)
+                points_to_rows(t, to, rows, pixels, y, bias, axes[2]);
+            else
+                points_to_rows(t, to, rows, pixels, y, bias, axes[0]);
         }
 }
 
@@ -240,11 +366,11 @@ static void transform_output(const winograd *t, int64_t first, int64_t last, cha
                              const float *m)
 {
     if (!t->strided)
-        transform_back(t, first, last, of, m, 4, 6, output_1);
+        transform_back(t, first, last, of, m, outputs_1, true);
     else if (t->turned)
-        transform_back(t, first, last, of, m, 8, 9, spread_output_2);
+        transform_back(t, first, last, of, m, spread_outputs_2, false);
     else
-        transform_back(t, first, last, of, m, 4, 9, output_2);
+        transform_back(t, first, last, of, m, outputs_2, false);
     if (t->streams)
         streamed();
 }
@@ -360,15 +486,30 @@ static void transform_weights(void *arg, int64_t block, int member)
 
 /* ---- Forward and data gradient ---------------------------------------------------------------------------------- */
 
-/* m = v u of all points */
-static void products(const winograd *t, const float *v, const float *u, float *m, int64_t rows,
-                     channels of)
+/* m = v u of point (i, j) and tiles [first, last), those that have it */
+static void product_point(const winograd *t, int i, int j, const float *v, const float *u, float *m,
+                          int64_t first, int64_t last, channels of)
+{
+    const int64_t point = i * t->points + j;
+
+    for (int kind = 0; kind < t->n_high * t->n_wide; kind++) {
+        const range r = of_kind(t, kind, first, last);
+
+        if (r.first < r.last && has_point(t, kind, i, j))
+            product_tiles(t, v + point * t->v_stride + (r.first - first) * t->in_c, u,
+                          m + point * t->m_stride + (r.first - first) * of.all, r.last - r.first,
+                          of);
+    }
+}
+
+/* The same of all points */
+static void products(const winograd *t, const float *v, const float *u, float *m, int64_t first,
+                     int64_t last, channels of)
 {
     for (int own = 0; own < OWN; own++)
         for (int i = own / 6; i < points_end(t, own / 6); i++)
             for (int j = own % 6; j < points_end(t, own % 6); j++)
-                product_tiles(t, v + (i * t->points + j) * t->v_stride, u + own * t->u_stride,
-                              m + (i * t->points + j) * t->m_stride, rows, of);
+                product_point(t, i, j, v, u + own * t->u_stride, m, first, last, of);
 }
 
 static void convolve_part(void *arg, int64_t part, int member)
@@ -379,7 +520,7 @@ static void convolve_part(void *arg, int64_t part, int member)
     float *v = t->work + member * t->work_size, *m = v + t->points * t->points * t->v_stride;
 
     transform_input(t, first, last, v);
-    products(t, v, t->u, m, last - first, all_channels(t));
+    products(t, v, t->u, m, first, last, all_channels(t));
     transform_output(t, first, last, all_channels(t), m);
 }
 
@@ -402,7 +543,7 @@ static void convolve_panel(void *arg, int64_t i, int member)
 
     for (int64_t c = of.from; c < of.to; c += W)
         transform_block(t, c / W, u);
-    products(t, t->v, u, m, t->tiles, of);
+    products(t, t->v, u, m, 0, t->tiles, of);
     transform_output(t, 0, t->tiles, of, m);
 }
 
@@ -454,6 +595,34 @@ static void choose_strides(winograd *t, bool gradient)
         t->work_size = OWN * t->u_stride + (gradient ? 0 : points * t->m_stride);
 }
 
+static int add_band(band *bands, int n, int64_t pixel, int64_t tiles, band shape)
+{
+    if (tiles == 0)
+        return n;
+    bands[n] = shape;
+    bands[n].pixel = pixel;
+    bands[n].tiles = tiles;
+    return n + 1;
+}
+
+/* Of `out` pixels of a dimension; returns how many. Of stride 1, tiles of 4, and for the rest one of 3, one of 2, or both instead of the
+ * last of 4; one of 2 for a single pixel. Else tiles of one size, of which the last may extend beyond the image. */
+static int make_bands(const winograd *t, band *bands, int64_t out)
+{
+    const band whole = {.axis = 0, .begin = 0, .end = t->points},
+               three = {.axis = 1, .begin = 1, .end = 6}, two = {.axis = 2, .begin = 1, .end = 5};
+    const int64_t rest = t->strided ? 0 : out % 4,
+                  fours = rest == 1 && out > 4 ? out / 4 - 1 : out / 4;
+    int n;
+
+    if (t->strided)
+        return add_band(bands, 0, 0, (out + t->tile - 1) / t->tile, whole);
+    n = add_band(bands, 0, 0, fours, whole);
+    n = add_band(bands, n, fours * 4, rest == 3 || (rest == 1 && out > 4), three);
+    return add_band(bands, n, rest == 3 ? out : out - (out > 1 ? 2 : 1), rest == 1 || rest == 2,
+                    two);
+}
+
 /* `direction`: from y to x if backward to data. */
 static winograd winograd_of(const tutti__conv_shape *s, tutti__direction direction)
 {
@@ -476,9 +645,12 @@ static winograd winograd_of(const tutti__conv_shape *s, tutti__direction directi
                              : strided ? 0
                                        : 2 - s->padding};
 
-    t.tiles_h = (t.out_h + t.tile - 1) / t.tile;
-    t.tiles_w = (t.out_w + t.tile - 1) / t.tile;
-    t.tiles = t.n * t.tiles_h * t.tiles_w;
+    t.n_high = make_bands(&t, t.high, t.out_h);
+    t.n_wide = make_bands(&t, t.wide, t.out_w);
+    for (int kind = 0; kind < t.n_high * t.n_wide; kind++)
+        t.begins[kind + 1] =
+            t.begins[kind] + t.n * t.high[kind / t.n_wide].tiles * t.wide[kind % t.n_wide].tiles;
+    t.tiles = t.begins[t.n_high * t.n_wide];
     t.part = part_of(&t);
     t.by_panels = pays_by_panels(&t);
     choose_strides(&t, direction == TUTTI__BACKWARD_WEIGHTS);
@@ -565,7 +737,7 @@ static void transform_slice(void *arg, int64_t i, int member)
 {
     const gradient *g = arg;
     const winograd *t = &g->t;
-    const planes dy = {g->dy, t->out_c, t->out_h, t->out_w, 4, 0, NULL};
+    const planes dy = {g->dy, t->out_c, t->out_h, t->out_w, 4, 4, 0, NULL};
     const int64_t first = g->first + i * SLICE;
     const int64_t last = first + SLICE < g->last ? first + SLICE : g->last;
     float *e = g->e + i * SLICE * t->out_c;
@@ -573,9 +745,29 @@ static void transform_slice(void *arg, int64_t i, int member)
     (void)member;
     transform_input(t, first, last, g->v + i * SLICE * t->in_c);
     if (t->strided)
-        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 9, gradient_2, false);
+        transform_patches(t, &dy, first, last, e, t->m_stride, gradients_2, false, false);
     else
-        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 6, gradient_1, false);
+        transform_patches(t, &dy, first, last, e, t->m_stride, gradients_1, true, false);
+}
+
+/* m = or += v' e of point (i, j) and tiles [first, last); of those that lack it, zeros. */
+static void sum_point(const gradient *g, int i, int j, int64_t first, int64_t last, float *m,
+                      channels of, bool add)
+{
+    const winograd *t = &g->t;
+    const float *v = g->v + (i * t->points + j) * t->v_stride,
+                *e = g->e + (i * t->points + j) * t->m_stride;
+
+    for (int kind = 0; kind < t->n_high * t->n_wide; kind++) {
+        const range r = of_kind(t, kind, first, last);
+        const int64_t tiles = has_point(t, kind, i, j) ? r.last - r.first : 0;
+
+        if (r.first >= r.last || (tiles == 0 && add))
+            continue;
+        product_channels(t, v + (r.first - g->first) * t->in_c, e + (r.first - g->first) * t->out_c,
+                         m, tiles, of, add);
+        add = true;
+    }
 }
 
 /* Of the tiles [first, last). Points that share weights add to the same sums, one after another. */
@@ -583,17 +775,14 @@ static void product_own(const gradient *g, int own, int64_t first, int64_t last,
                         channels of)
 {
     const winograd *t = &g->t;
-    const float *v = g->v + (first - g->first) * t->in_c, *e = g->e + (first - g->first) * t->out_c;
     bool add = first > 0;
 
     for (int i = own / 6; i < points_end(t, own / 6); i++)
         for (int j = own % 6; j < points_end(t, own % 6); j++, add = true)
-            product_channels(t, v + (i * t->points + j) * t->v_stride,
-                             e + (i * t->points + j) * t->m_stride, m + own * t->u_stride,
-                             last - first, of, add);
+            sum_point(g, i, j, first, last, m + own * t->u_stride, of, add);
 }
 
-static void product_point(void *arg, int64_t own, int member)
+static void product_own_point(void *arg, int64_t own, int member)
 {
     const gradient *g = arg;
 
@@ -686,7 +875,7 @@ void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *d
     for (; g.first < t->tiles; g.first = g.last) {
         g.last = g.first + t->part < t->tiles ? g.first + t->part : t->tiles;
         tutti__parallel(cx, transform_slice, &g, (g.last - g.first + SLICE - 1) / SLICE);
-        tutti__parallel(cx, product_point, &g, OWN);
+        tutti__parallel(cx, product_own_point, &g, OWN);
     }
     tutti__parallel(cx, transform_dw, &g, t->out_c / W);
 }
