@@ -8,8 +8,8 @@ set(CUDA_MISSING "")
 set(NCCL_COMPLETE FALSE)
 
 # Ampere, Hopper, and later ones through PTX. One PTX serves all, as no kernel needs what only Hopper has: a second would double
-# half of the compilation. CMake has no word for this, so it is a flag.
-if(NOT CMAKE_CUDA_ARCHITECTURES)
+# half of the compilation. CMake has no word for this, so it is a flag. CUDAARCHS in the environment, or CMAKE_CUDA_ARCHITECTURES, names others.
+if(NOT CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
   set(CMAKE_CUDA_ARCHITECTURES OFF)
   string(APPEND CMAKE_CUDA_FLAGS " --generate-code=arch=compute_80,code=[compute_80,sm_80,sm_90]")
 endif()

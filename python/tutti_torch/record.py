@@ -128,6 +128,7 @@ class Record:
         self._batch = -1  # of an accumulation
         self._reduced = False
         self._rate: float | None = None
+        self._own_rates: list[list[Any]] = []  # [rate, name, ...] of parameters that have others
         self._outputs: dict[int, tuple[torch.Tensor, list[tuple[str, int]]]] = {}
         path = Path(folder) / "digests" / f"rank-{self.rank}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +167,7 @@ class Record:
         if self._entries is None or tensor.is_complex() or tensor.is_sparse:
             return
         digest, norm, dot = fingerprint(tensor)
-        numbers = [value if math.isfinite(value) else None for value in (norm, dot)]
+        numbers = [value if math.isfinite(value) else str(value) for value in (norm, dot)]
         self._entries.append([kind, name, digest, *numbers, *([batch] if batch >= 0 else [])])
 
     def _add_weights(self, parameters: str, buffers: str) -> None:
@@ -224,6 +225,17 @@ class Record:
     def _before_update(self, *_: Any) -> None:
         self._add_gradients("clipped" if self._reduced else "reduced")
         self._rate = float(self.optimizer.param_groups[0]["lr"])
+        self._own_rates = self._find_own_rates(self._rate)
+
+    def _find_own_rates(self, rate: float) -> list[list[Any]]:
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        lists: dict[float, list[Any]] = {}
+        for group in self.optimizer.param_groups:
+            own = float(group["lr"])
+            if own != rate:
+                known = [names[p] for p in group["params"] if p in names and p.requires_grad]
+                lists.setdefault(own, [own]).extend(known)
+        return list(lists.values())
 
     def _after_update(self, *_: Any) -> None:
         if self._entries is None:
@@ -249,14 +261,14 @@ class Record:
             self._add("input", name, tensor)
         try:
             yield self
+        finally:  # also of a step that fails: what it has computed may tell why
             if self._entries is not None:
                 line: dict[str, Any] = {"step": self.number, "rank": self.rank}
                 if self._rate is not None:
-                    line["lr"] = self._rate
+                    line.update(lr=self._rate, lrs=self._own_rates)
                 if samples is not None:
                     line["samples"] = _samples_digest(self.number, samples)
                 self._write({**line, "entries": self._entries})
-        finally:
             self._entries = None
             self._outputs.clear()
 

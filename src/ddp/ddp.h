@@ -158,6 +158,8 @@ tutti_status tutti__ddp_bring_buffers(tutti_ddp *ddp);
 void tutti__ddp_shard_clock(tutti_ddp *ddp);
 /* Within a step, when buffers belong to a shard. */
 bool tutti__ddp_shards_open(const tutti_ddp *ddp);
+/* Buffer i as it was when the open step began. */
+void *tutti__ddp_saved_buffer(const tutti_ddp *ddp, size_t i);
 /* As tutti__reducer_drop. */
 tutti_status tutti__ddp_drop_step(tutti_ddp *ddp);
 /* After a finished step, before the next: resets buffers and the context to the beginning of that step. */

@@ -1,18 +1,21 @@
 /* flips.c -- flips a bit of a rank's memory now and then, to test what finds that.   SPDX-License-Identifier: MIT
  *
- * TUTTI_CHAOS_FLIP is RATE:KIND:KEEP:SEED, and of a worker's replacement :START, how many had its place before. Whether, where and
+ * TUTTI_CHAOS_FLIP is RATE:KIND:KEEP:SEED, and from a launcher :START:COUNTER: how many processes had this worker's place before it, and
+ * the descriptor in which it counts its flips. Whether, where and
  * which bit is a function of SEED, this process's place in the job (node and local rank), the launcher's round, START, and the step: a
  * step that is done again by this process is not disturbed again, and after a restart other steps are. KEEP workers of a node are left alone, the same ones always. */
 #include "ddp/flips.h"
 
 #include "comm/bootstrap/launcher_environment.h"
-#include "ddp/kept.h"
+#include "ddp/persistent.h"
+#include "elastic/agent_messages.h"
 #include "optim/optim.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef enum kind { PARAMETERS, STATE, BUFFERS, GRADIENTS, SUMS, MEANS, ANY, KINDS } kind;
 
@@ -33,6 +36,7 @@ struct tutti__flips {
         last; /* the last step for which this was drawn, from 1: forward passes of the context */
     kind now; /* of this step; KINDS: nothing, or done */
     uint32_t words[4]; /* of this step: words 0 and 1 choose the place, 2 the bit */
+    int counter;       /* -1: none */
 };
 
 /* ---- Reading ---- */
@@ -48,13 +52,13 @@ static tutti_status refuse(const char *text)
 
 static tutti_status read_flips(const char *text, tutti__flips *f, int64_t *keep_p)
 {
-    char copy[160], *rest = copy, *words[5] = {NULL};
-    int64_t seed, start = 0;
+    char copy[160], *rest = copy, *words[6] = {NULL};
+    int64_t seed, start = 0, counter = -1;
 
     if (strlen(text) >= sizeof copy)
         return refuse(text);
     strcpy(copy, text);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (!(words[i] = strsep(&rest, ":")) && i < 4)
             return refuse(text);
     for (f->kind = 0; f->kind < KINDS && strcmp(words[1], kind_names[f->kind]) != 0; f->kind++)
@@ -62,10 +66,12 @@ static tutti_status read_flips(const char *text, tutti__flips *f, int64_t *keep_
     if (rest || f->kind == KINDS || !tutti__parse_double(words[0], &f->rate) || !(f->rate >= 0) ||
         f->rate > 1 || !tutti__parse_int64(words[2], keep_p) || *keep_p < 0 ||
         !tutti__parse_int64(words[3], &seed) || seed < 0 ||
-        (words[4] && (!tutti__parse_int64(words[4], &start) || start < 0)))
+        (words[4] && (!tutti__parse_int64(words[4], &start) || start < 0)) ||
+        (words[5] && !tutti__parse_int64(words[5], &counter)))
         return refuse(text);
     f->seed = (uint64_t)seed;
     f->start = (uint32_t)start;
+    f->counter = (int)counter;
     return TUTTI_OK;
 }
 
@@ -122,13 +128,36 @@ tutti_status tutti__flips_open(tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
+/* ---- A flip ---- */
+
+/* For the launcher. */
+static void count(const tutti__flips *f, uint64_t n)
+{
+    if (f->counter >= 0)
+        (void)!write(f->counter, &n, sizeof n);
+}
+
+/* Ends this step's flip, which has hit nothing. */
+static void miss(tutti__flips *f)
+{
+    const kind what = f->now;
+
+    f->now = KINDS;
+    if (what == KINDS)
+        return;
+    tutti_log(TUTTI_LOG_WARN, "chaos",
+              "no bit is flipped in training step %llu: this rank has no %s to flip then",
+              (unsigned long long)f->last, kind_names[what]);
+    count(f, TUTTI__FLIP_MISSED);
+}
+
 void tutti__flips_free(tutti_ddp *ddp)
 {
+    if (ddp->flips)
+        miss(ddp->flips);
     free(ddp->flips);
     ddp->flips = NULL;
 }
-
-/* ---- A flip ---- */
 
 /* A number below n, of this step's words. */
 static uint64_t place(const tutti__flips *f, uint64_t n)
@@ -136,7 +165,7 @@ static uint64_t place(const tutti__flips *f, uint64_t n)
     return ((uint64_t)f->words[0] << 32 | f->words[1]) % n;
 }
 
-/* Flips a bit of word `at` (32 bits) of p. */
+/* Flips a bit of word `at` (32 bits) of p: this step's. */
 static void flip(const tutti_ddp *ddp, const char *name, void *p, bool on_host, size_t at)
 {
     tutti_stream *stream = tutti__ddp_stream(ddp);
@@ -154,28 +183,30 @@ static void flip(const tutti_ddp *ddp, const char *name, void *p, bool on_host, 
     else if (tutti__copy_in(stream, there, &after, 4) != TUTTI_OK ||
              tutti_stream_wait(stream) != TUTTI_OK)
         return;
+    ddp->flips->now = KINDS;
     tutti_log(TUTTI_LOG_WARN, "chaos",
               "training step %llu: bit %d of element %zu of %s flipped, %08" PRIx32
               " -> %08" PRIx32,
               (unsigned long long)ddp->flips->last, bit, at, name, before, after);
+    count(ddp->flips, 1);
 }
 
 /* Whether a bit of it may be flipped: a word of a tensor or of state, no count. */
-static bool is_open(const tutti__kept *kept, kind what)
+static bool is_open(const tutti__persistent *piece, kind what)
 {
-    return (kind)kept->kind == what && kept->p &&
-           !(kept->of && kept->on_host && kept->bytes == sizeof(uint64_t)) && kept->bytes >= 4;
+    return (kind)piece->kind == what && piece->p &&
+           !(piece->of && piece->on_host && piece->bytes == sizeof(uint64_t)) && piece->bytes >= 4;
 }
 
-static void flip_kept(const tutti_ddp *ddp)
+static void flip_persistent(const tutti_ddp *ddp)
 {
     const tutti__flips *f = ddp->flips;
-    tutti__kept *list;
+    tutti__persistent *list;
     size_t n, words = 0;
     uint64_t at;
     char name[256];
 
-    if (tutti__kept_list(ddp, &list, &n) != TUTTI_OK)
+    if (tutti__persistent_list(ddp, &list, &n) != TUTTI_OK)
         return;
     for (size_t i = 0; i < n; i++)
         words += is_open(&list[i], f->now) ? list[i].bytes / 4 : 0;
@@ -184,7 +215,7 @@ static void flip_kept(const tutti_ddp *ddp)
         if (!is_open(&list[i], f->now))
             continue;
         if (at < list[i].bytes / 4) {
-            tutti__kept_describe(&list[i], name, sizeof name);
+            tutti__persistent_describe(&list[i], name, sizeof name);
             flip(ddp, name, list[i].p, list[i].on_host, (size_t)at);
             break;
         }
@@ -219,10 +250,13 @@ static void flip_sum(const tutti_ddp *ddp, size_t i, size_t at)
 {
     const int bit = tutti__reducer_flip_sum(ddp->reducer, i, at, ddp->flips->words[2]);
 
-    if (bit >= 0)
-        tutti_log(TUTTI_LOG_WARN, "chaos",
-                  "training step %llu: bit %d of element %zu of the sums of %s flipped",
-                  (unsigned long long)ddp->flips->last, bit, at, ddp->parameters[i]->name);
+    if (bit < 0)
+        return;
+    ddp->flips->now = KINDS;
+    tutti_log(TUTTI_LOG_WARN, "chaos",
+              "training step %llu: bit %d of element %zu of the sums of %s flipped",
+              (unsigned long long)ddp->flips->last, bit, at, ddp->parameters[i]->name);
+    count(ddp->flips, 1);
 }
 
 /* ---- A step ---- */
@@ -238,6 +272,7 @@ void tutti__flips_begin(tutti_ddp *ddp)
     step = tutti_ctx_step(tutti_module_ctx(ddp->module)) + (ddp->shards != NULL);
     if (step == f->last)
         return;
+    miss(f);
     f->last = step;
     draw(f, (uint32_t)step, f->worker, 0, words);
     f->now = KINDS;
@@ -249,8 +284,8 @@ void tutti__flips_begin(tutti_ddp *ddp)
     draw(f, (uint32_t)step, f->worker, 2, f->words);
     if (f->now > BUFFERS)
         return;
-    flip_kept(ddp);
-    f->now = KINDS;
+    flip_persistent(ddp);
+    miss(f);
 }
 
 void tutti__flips_gradient(tutti_ddp *ddp, size_t i)
@@ -274,7 +309,7 @@ void tutti__flips_gradient(tutti_ddp *ddp, size_t i)
                 flip_sum(ddp, i, (size_t)at);
             else
                 flip_gradient(ddp, t->parameter->grad, (size_t)at, "the gradient");
-            f->now = KINDS;
+            miss(f);
         }
         if (at < count)
             return;
@@ -291,17 +326,16 @@ void tutti__flips_means(tutti_ddp *ddp)
 
     if (!f || f->now != MEANS)
         return;
-    f->now = KINDS;
     if (tutti__gradient_spans(ddp->module, &spans, &n) != TUTTI_OK)
-        return;
+        n = 0;
     for (size_t i = 0; i < n; i++)
         all += spans[i].n;
     at = all > 0 ? place(f, all) : 0;
-    for (size_t i = 0; i < n && all > 0; i++) {
-        if (at < spans[i].n) {
+    for (size_t i = 0; i < n && f->now == MEANS; i++) {
+        if (at < spans[i].n)
             flip_gradient(ddp, spans[i].p, (size_t)at, "the mean gradient");
-            return;
-        }
-        at -= spans[i].n;
+        else
+            at -= spans[i].n;
     }
+    miss(f);
 }

@@ -42,6 +42,12 @@ static size_t count_of(const tutti_tensor *t)
     return (size_t)tutti_shape_count(t->shape);
 }
 
+/* Of a buffer, in `saved`. */
+static size_t saved_bytes(const tutti_tensor *t)
+{
+    return (tutti__tensor_bytes(t) + 63) / 64 * 64;
+}
+
 /* ---- Construction ---- */
 
 static bool normalises_together(const tutti_module *m)
@@ -92,7 +98,7 @@ static tutti_status sort_buffers(tutti_ddp *ddp)
     for (size_t i = 0; i < ddp->n_buffers; i++) {
         tutti_tensor *t = ddp->buffers[i];
 
-        s->saved_bytes += (tutti__tensor_bytes(t) + 63) / 64 * 64;
+        s->saved_bytes += saved_bytes(t);
         if (t->dtype == TUTTI_F32) {
             s->floats[s->n_floats++] = t;
         } else if (t->dtype == TUTTI_I64) {
@@ -219,18 +225,25 @@ void tutti__ddp_shards_free(tutti_ddp *ddp)
 
 /* ---- Buffers ---- */
 
+void *tutti__ddp_saved_buffer(const tutti_ddp *ddp, size_t i)
+{
+    unsigned char *at = ddp->shards->saved;
+
+    for (size_t k = 0; k < i; k++)
+        at += saved_bytes(ddp->buffers[k]);
+    return at;
+}
+
 /* Saves all buffers, or restores them. */
 static tutti_status copy_saved(const tutti_ddp *ddp, bool back)
 {
     unsigned char *at = ddp->shards->saved;
 
-    for (size_t i = 0; i < ddp->n_buffers; i++) {
+    for (size_t i = 0; i < ddp->n_buffers; at += saved_bytes(ddp->buffers[i]), i++) {
         tutti_tensor *t = ddp->buffers[i];
-        const size_t bytes = tutti__tensor_bytes(t);
 
-        TUTTI_TRY(
-            tutti__copy(tutti__ddp_stream(ddp), back ? t->data : at, back ? at : t->data, bytes));
-        at += (bytes + 63) / 64 * 64;
+        TUTTI_TRY(tutti__copy(tutti__ddp_stream(ddp), back ? t->data : at, back ? at : t->data,
+                              tutti__tensor_bytes(t)));
     }
     return TUTTI_OK;
 }

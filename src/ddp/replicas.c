@@ -1,11 +1,12 @@
-/* replicas.c -- checks that all replicas have the same bits; if not, names the ranks and the tensor.
+/* replicas.c -- checks that ranks that have the same state have the same bits; if not, names the ranks and the tensor.
  * SPDX-License-Identifier: MIT
  *
- * Each rank brings one hash of the hashes of its tensors and of its optimizers' state. If those differ, ranks exchange the hashes
- * of each, so that all return the same message: with three or more ranks the majority is right, and the others are named, with the
- * first that differs. Two ranks, or no majority, are shown side by side. Hyper-parameters of optimizers count like a tensor,
- * and are reported first, because they make the others differ. */
-#include "ddp/kept.h"
+ * Each rank brings one hash of the hashes of its tensors and of its optimizers' state, and with ZeRO one more of each share that it has,
+ * its own or a copy. If those of a share differ, ranks exchange the hashes of its pieces, so that all return the same message: of three
+ * ranks or more that have it the majority is right, and the others are named, with the first piece that differs. Two ranks, or no
+ * majority, are shown side by side. Hyper-parameters of optimizers count like a tensor, and are reported first, because they make the
+ * others differ. */
+#include "ddp/persistent.h"
 #include "nn/nn.h"
 
 #include <inttypes.h>
@@ -13,67 +14,122 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a rank: what all have, its share, a copy of another, what is of no share. */
+enum { MOST_HELD = 4, NOTHING = TUTTI__NO_SHARE - 1 };
+
+typedef struct held {
+    int64_t share, n; /* NOTHING: unused; pieces */
+    uint64_t digest;
+} held;
+
 typedef struct place {
-    char text[96]; /* "host a, core 3" */
+    char text[96];   /* "host a, core 3" */
+    char piece[160]; /* the first that differs */
 } place;
 
-/* What every rank knows after the exchange. */
-typedef struct verdict {
+typedef struct comparison {
     const tutti_ddp *ddp;
-    const uint64_t *totals; /* of each rank */
-    const uint64_t *hashes; /* n of each rank */
-    const tutti__kept *list;
-    size_t n;
-    const place *places; /* of each rank */
+    const tutti__checksums *mine;
+    bool buffers; /* count */
     int size;
-} verdict;
+    const held *held; /* MOST_HELD of each rank */
+    /* Of a share in which ranks differ. */
+    int64_t share;
+    int right,
+        other; /* a rank of the majority, or the first that has it; the first that differs from it */
+} comparison;
 
-/* How many ranks have rank r's total. */
-static int votes(const verdict *v, int r)
+/* Piece k that counts of this rank's pieces of a share; NULL: there are fewer. */
+static const tutti__persistent *piece_of(const comparison *c, int64_t share, size_t k)
 {
+    for (size_t i = 0; i < c->mine->n; i++) {
+        const tutti__persistent *piece = &c->mine->list[i];
+
+        if (piece->share == share && (c->buffers || piece->kind != TUTTI__PERSISTENT_BUFFERS) &&
+            k-- == 0)
+            return piece;
+    }
+    return NULL;
+}
+
+/* What rank r has of the share; NULL: nothing. */
+static const held *held_by(const comparison *c, int r)
+{
+    for (const held *h = c->held + r * MOST_HELD; h < c->held + (r + 1) * MOST_HELD; h++)
+        if (h->share == c->share)
+            return h;
+    return NULL;
+}
+
+static bool differ(const comparison *c, int a, int b)
+{
+    const held *x = held_by(c, a), *y = held_by(c, b);
+
+    return x && y && x->digest != y->digest;
+}
+
+/* The first share of which two ranks have another digest; NOTHING: none. first: room for one of each share. */
+static int64_t find_share(const comparison *c, const held **first)
+{
+    int64_t found = INT64_MAX;
+
+    for (const held *h = c->held; h < c->held + c->size * MOST_HELD; h++) {
+        const held **its;
+
+        if (h->share == NOTHING)
+            continue;
+        its = &first[h->share - TUTTI__NO_SHARE];
+        if (!*its)
+            *its = h;
+        else if ((*its)->digest != h->digest && h->share < found)
+            found = h->share;
+    }
+    return found < INT64_MAX ? found : NOTHING;
+}
+
+/* Finds `right` and `other`. True: there is a majority, of three ranks or more. */
+static bool find_right(comparison *c)
+{
+    bool majority = false;
     int n = 0;
 
-    for (int i = 0; i < v->size; i++)
-        n += v->totals[i] == v->totals[r];
-    return n;
-}
+    c->right = -1;
+    for (int r = 0; r < c->size; r++)
+        n += held_by(c, r) != NULL;
+    for (int r = 0; r < c->size && !majority; r++) {
+        int same = n;
 
-/* A rank of the strict majority; -1: there is none, or only two ranks, of which either may be wrong. */
-static int majority(const verdict *v)
-{
-    for (int r = 0; v->size > 2 && r < v->size; r++)
-        if (2 * votes(v, r) > v->size)
-            return r;
-    return -1;
-}
-
-/* The first in which two ranks differ. */
-static const char *first_difference(const verdict *v, int a, int b, char text[256])
-{
-    size_t i = 0;
-
-    while (i < v->n && v->hashes[(size_t)a * v->n + i] == v->hashes[(size_t)b * v->n + i])
-        i++;
-    if (i == v->n)
-        return "?";
-    tutti__kept_describe(&v->list[i], text, 256);
-    return text;
-}
-
-static tutti_status fail_apart(const verdict *v, int right)
-{
-    char ranks[1200] = "", name[256];
-    size_t used = 0;
-    int n = 0, first = -1;
-
-    for (int r = 0; r < v->size; r++) {
-        if (v->totals[r] == v->totals[right])
+        if (!held_by(c, r))
             continue;
-        first = first < 0 ? r : first;
-        if (n++ < 8)
+        for (int i = 0; i < c->size; i++)
+            same -= differ(c, r, i);
+        majority = n > 2 && 2 * same > n;
+        if (c->right < 0 || majority)
+            c->right = r;
+    }
+    for (int r = c->size - 1; r >= 0; r--)
+        if (differ(c, c->right, r))
+            c->other = r;
+    return majority;
+}
+
+/* ---- What differs ---- */
+
+static tutti_status fail_apart(const comparison *c, const place *places)
+{
+    const uint64_t right = held_by(c, c->right)->digest;
+    char ranks[1200] = "";
+    size_t used = 0;
+    int n = 0, same = 0;
+
+    for (int r = 0; r < c->size; r++) {
+        const held *its = held_by(c, r);
+
+        same += its && its->digest == right;
+        if (its && its->digest != right && n++ < 8)
             used += (size_t)snprintf(ranks + used, sizeof ranks - used,
                                      "%s%d (%s, digest %016" PRIx64 ")", n > 1 ? ", " : "", r,
-                                     v->places[r].text, v->totals[r]);
+                                     places[r].text, its->digest);
     }
     if (n > 8)
         snprintf(ranks + used, sizeof ranks - used, " and %d more", n - 8);
@@ -82,37 +138,38 @@ static tutti_status fail_apart(const verdict *v, int right)
         "replicas differ at step %llu: rank%s %s, where the other %d have %016" PRIx64
         "; \"%s\" is the first that differs on rank %d. Either its memory is faulty, or something "
         "other than the optimizer has changed it on some ranks only",
-        (unsigned long long)tutti_ctx_step(tutti_module_ctx(v->ddp->module)), n > 1 ? "s" : "",
-        ranks, v->size - n, v->totals[right], first_difference(v, first, right, name), first);
+        (unsigned long long)tutti_ctx_step(tutti_module_ctx(c->ddp->module)), n > 1 ? "s" : "",
+        ranks, same, right, places[c->other].piece, c->other);
 }
 
-static tutti_status fail_undecided(const verdict *v)
+static tutti_status fail_undecided(const comparison *c, const place *places)
 {
-    char ranks[1200] = "", name[256];
+    char ranks[1200] = "", what[64] = "";
     size_t used = 0;
-    int other = 1;
+    int n = 0;
 
-    while (v->totals[other] == v->totals[0])
-        other++;
-    for (int r = 0; r < v->size && r < 8; r++)
-        used +=
-            (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%016" PRIx64 " on rank %d (%s)",
-                             r ? ", " : "", v->totals[r], r, v->places[r].text);
-    if (v->size > 8)
+    if (c->share != TUTTI__NO_SHARE)
+        snprintf(what, sizeof what, " of share %lld of the optimizer's state", (long long)c->share);
+    for (int r = 0; r < c->size; r++)
+        if (held_by(c, r) && n++ < 8)
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used,
+                                     "%s%016" PRIx64 " on rank %d (%s)", n > 1 ? ", " : "",
+                                     held_by(c, r)->digest, r, places[r].text);
+    if (n > 8)
         snprintf(ranks + used, sizeof ranks - used, " and so on");
     return tutti__fail(
         TUTTI_ERR_MISMATCH,
-        "replicas differ at step %llu: the digest is %s; \"%s\" is the first that differs on ranks "
-        "0 and %d. Either a rank's memory is faulty, or something other than the optimizer has "
-        "changed it on some ranks only",
-        (unsigned long long)tutti_ctx_step(tutti_module_ctx(v->ddp->module)), ranks,
-        first_difference(v, 0, other, name), other);
+        "replicas differ at step %llu: the digest%s is %s; \"%s\" is the first that differs on "
+        "ranks %d and %d. Either a rank's memory is faulty, or something other than the optimizer "
+        "has changed it on some ranks only",
+        (unsigned long long)tutti_ctx_step(tutti_module_ctx(c->ddp->module)), what, ranks,
+        places[c->other].piece, c->right, c->other);
 }
 
-static tutti_status gather(const verdict *v, const void *mine, void *all, size_t bytes)
+static tutti_status gather(const comparison *c, const void *mine, void *all, size_t bytes)
 {
-    return tutti_all_gather(v->ddp->group, TUTTI_CONST_BUF(mine, bytes, TUTTI_U8),
-                            TUTTI_BUF(all, (size_t)v->size * bytes, TUTTI_U8), NULL);
+    return tutti_all_gather(c->ddp->group, TUTTI_CONST_BUF(mine, bytes, TUTTI_U8),
+                            TUTTI_BUF(all, (size_t)c->size * bytes, TUTTI_U8), NULL);
 }
 
 /* Of this rank's own: the others, who would wait for it, hear of it. */
@@ -123,50 +180,48 @@ static tutti_status fail_alone(const tutti_ddp *ddp, tutti_status status)
     return status;
 }
 
-static tutti_status explain(verdict *v, const uint64_t *mine, tutti__replicas_verdict *verdict_p)
+/* The first piece in which the two differ, if this rank has the share. Gathers n hashes of each rank in `hashes`. */
+static tutti_status find_piece(const comparison *c, uint64_t *hashes, size_t n, char text[160])
 {
-    uint64_t *hashes = tutti__alloc((size_t)v->size * v->n * sizeof *hashes);
-    place *places = tutti__alloc((size_t)v->size * sizeof *places), here = {{0}};
-    tutti_status status = fail_alone(v->ddp, hashes && places ? TUTTI_OK : TUTTI_ERR_MEMORY);
-    const int rank = tutti_group_rank(v->ddp->group);
-    int right = -1;
+    uint64_t *mine = hashes + (size_t)c->size * n;
+    const tutti__persistent *piece;
+    size_t k = 0;
+
+    for (; k < n && (piece = piece_of(c, c->share, k)); k++)
+        mine[k] = c->mine->hashes[piece - c->mine->list];
+    TUTTI_TRY(gather(c, mine, hashes, n * sizeof *mine));
+    for (k = 0; k < n && hashes[(size_t)c->right * n + k] == hashes[(size_t)c->other * n + k]; k++)
+        ;
+    piece = piece_of(c, c->share, k);
+    snprintf(text, 160, "?");
+    if (piece)
+        tutti__persistent_describe(piece, text, 160);
+    return TUTTI_OK;
+}
+
+static tutti_status explain(const comparison *c, bool majority, tutti__replicas_result *result_p)
+{
+    const size_t n = (size_t)held_by(c, c->right)->n;
+    const int rank = tutti_group_rank(c->ddp->group);
+    uint64_t *hashes = tutti__alloc(((size_t)c->size + 1) * (n + 1) * sizeof *hashes);
+    place *places = tutti__alloc((size_t)c->size * sizeof *places), here = {.text = ""};
+    tutti_status status = fail_alone(c->ddp, hashes && places ? TUTTI_OK : TUTTI_ERR_MEMORY);
 
     tutti__host_and_core(here.text, sizeof here.text);
     if (status == TUTTI_OK)
-        status = gather(v, mine, hashes, v->n * sizeof *mine);
+        status = find_piece(c, hashes, n, here.piece);
     if (status == TUTTI_OK)
-        status = gather(v, &here, places, sizeof here);
+        status = gather(c, &here, places, sizeof here);
     if (status == TUTTI_OK) {
-        v->hashes = hashes;
-        v->places = places;
-        right = majority(v);
-        verdict_p->named = right < 0 || v->totals[rank] != v->totals[right];
-        status = right >= 0 ? fail_apart(v, right) : fail_undecided(v);
+        result_p->named = majority ? differ(c, c->right, rank) : held_by(c, rank) != NULL;
+        status = majority ? fail_apart(c, places) : fail_undecided(c, places);
     }
     free(hashes);
     free(places);
     return status;
 }
 
-/* mine: the hash of each, and room for one more; totals: room for one of each rank, and one more. */
-static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const tutti__item *items,
-                            size_t n_items, tutti__replicas_verdict *verdict_p)
-{
-    bool differ = false;
-
-    mine[v->n] = tutti__hash64(items, n_items * sizeof *items);
-    totals[v->size] = tutti__hash64(mine, (v->n + 1) * sizeof *mine);
-    TUTTI_TRY(gather(v, &totals[v->size], totals, sizeof *totals));
-    v->totals = totals;
-    for (int r = 1; r < v->size; r++)
-        differ |= totals[r] != totals[0];
-    if (!differ)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__agree_on_items(v->ddp->group, items, n_items));
-    verdict_p->apart =
-        true; /* known from here on, even if those that know more end before this rank does */
-    return explain(v, mine, verdict_p);
-}
+/* ---- The comparison ---- */
 
 /* Buffers are the same only until a step computes with them. With shards every step ends with their mean; ranks that have just
  * joined have computed none. */
@@ -178,58 +233,80 @@ static bool buffers_are_shared(const tutti_ddp *ddp)
            ddp->buffers_round == tutti_module_ctx(ddp->module)->round;
 }
 
-/* Copies what ranks must have in common now. */
-static size_t keep_replicated(const tutti_ddp *ddp, const tutti__seal *seal, tutti__kept *list,
-                              uint64_t *hashes)
+/* What this rank has: first of what all have, to whose digest the hyper-parameters' is added. */
+static void list_held(const comparison *c, uint64_t items, held mine[MOST_HELD])
 {
-    const bool buffers = buffers_are_shared(ddp);
-    size_t n = 0;
+    mine[0] = (held){.share = TUTTI__NO_SHARE, .digest = items};
+    for (int k = 1; k < MOST_HELD; k++)
+        mine[k] = (held){.share = NOTHING};
+    for (size_t i = 0; i < c->mine->n; i++) {
+        const tutti__persistent *piece = &c->mine->list[i];
+        held *h = mine;
 
-    for (size_t i = 0; i < seal->n; i++)
-        if (seal->list[i].replicated && (buffers || seal->list[i].kind != TUTTI__KEPT_BUFFERS)) {
-            list[n] = seal->list[i];
-            hashes[n++] = seal->hashes[i];
-        }
-    return n;
+        if (!c->buffers && piece->kind == TUTTI__PERSISTENT_BUFFERS)
+            continue;
+        while (h->share != piece->share && h->share != NOTHING)
+            h++;
+        h->share = piece->share;
+        h->digest = tutti__hash64((uint64_t[]){h->digest, c->mine->hashes[i]}, 16);
+        h->n++;
+    }
 }
 
-tutti_status tutti__compare_replicas(const tutti_ddp *ddp, const tutti__seal *seal,
-                                     tutti_status local, tutti__replicas_verdict *verdict_p)
+/* all: room for MOST_HELD of each rank; first: as in find_share. */
+static tutti_status compare(comparison *c, held *all, const held **first, const tutti__item *items,
+                            size_t n_items, tutti__replicas_result *result_p)
 {
-    verdict v = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
-    uint64_t *hashes = tutti__alloc((seal->n + 1) * sizeof *hashes);
-    uint64_t *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
-    tutti__kept *list = tutti__alloc((seal->n + 1) * sizeof *list);
+    held mine[MOST_HELD];
+
+    list_held(c, tutti__hash64(items, n_items * sizeof *items), mine);
+    TUTTI_TRY(gather(c, mine, all, sizeof mine));
+    c->held = all;
+    c->share = find_share(c, first);
+    if (c->share == NOTHING)
+        return TUTTI_OK;
+    if (c->share == TUTTI__NO_SHARE)
+        TUTTI_TRY(tutti__agree_on_items(c->ddp->group, items, n_items));
+    result_p->apart =
+        true; /* known from here on, even if those that know more end before this rank does */
+    return explain(c, find_right(c), result_p);
+}
+
+tutti_status tutti__compare_replicas(const tutti_ddp *ddp, const tutti__checksums *checksums,
+                                     tutti_status local, tutti__replicas_result *result_p)
+{
+    comparison c = {.ddp = ddp,
+                    .mine = checksums,
+                    .buffers = buffers_are_shared(ddp),
+                    .size = tutti_group_size(ddp->group)};
+    held *all = tutti__alloc((size_t)c.size * MOST_HELD * sizeof *all);
+    const held **first = tutti__alloc(((size_t)c.size + 2) * sizeof *first);
     tutti__item *items = NULL;
     size_t n_items = 0;
     tutti_status status = local;
 
-    *verdict_p = (tutti__replicas_verdict){0};
-    if (status == TUTTI_OK && !(hashes && totals && list))
+    *result_p = (tutti__replicas_result){0};
+    if (status == TUTTI_OK && !(all && first))
         status = TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK)
         status = tutti__optim_items(ddp->module->root->optims, NULL, &items, &n_items);
-    if (fail_alone(ddp, status) == TUTTI_OK) {
-        v.n = keep_replicated(ddp, seal, list, hashes);
-        v.list = list;
-        status = compare(&v, hashes, totals, items, n_items, verdict_p);
-    }
-    free(list);
-    free(hashes);
-    free(totals);
+    if (fail_alone(ddp, status) == TUTTI_OK)
+        status = compare(&c, all, first, items, n_items, result_p);
+    free(all);
+    free(first);
     free(items);
     return status;
 }
 
 tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp)
 {
-    tutti__replicas_verdict found;
-    tutti__seal seal = {0};
+    tutti__replicas_result found;
+    tutti__checksums checksums = {0};
     tutti_status status;
 
     TUTTI_TRY(TUTTI__NOT_NULL(ddp));
-    status = tutti__compare_replicas(ddp, &seal,
-                                     tutti__seal_take(&seal, ddp, tutti__ddp_stream(ddp)), &found);
-    tutti__seal_drop(&seal);
+    status = tutti__compare_replicas(
+        ddp, &checksums, tutti__checksums_take(&checksums, ddp, tutti__ddp_stream(ddp)), &found);
+    tutti__checksums_drop(&checksums);
     return status;
 }

@@ -11,6 +11,10 @@
 #include <stddef.h>
 #include <string.h>
 
+/* Fault injection: of the eventfd in TUTTI_CHAOS_FLIP, to which a worker adds 1 for a bit that it has flipped, and this for one that it
+ * should have and could not. */
+#define TUTTI__FLIP_MISSED ((uint64_t)1 << 32)
+
 enum { TUTTI__AGENT_PROTOCOL = 4, TUTTI__AGENT_MAX_LOST = 16, TUTTI__AGENT_SETTINGS = 4096 };
 
 typedef enum tutti__worker_message_kind {

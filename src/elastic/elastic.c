@@ -181,7 +181,7 @@ static tutti_status open_try(tutti_elastic *e)
     e->computed_ns = e->since_ns = 0;
     tutti__shard_ranges(e->opts.shards, e->size, e->speeds, e->ranges);
     tutti__redundancy_begin_try(e);
-    if (!e->redundant.trial) {
+    if (!e->redundant.purpose) {
         TUTTI_TRY(tutti__check_parts(e));
         tutti__shard_queue_begin(e->shard_queue, ++e->n_tries, e->ranges);
     }
@@ -273,7 +273,7 @@ int tutti_elastic_shard(tutti_elastic *e)
         return -1;
     status = tutti__redundancy_end_shard(e);
     if (status == TUTTI_OK)
-        status = e->redundant.trial ? tutti__redundancy_next(e, &shard) : next_shard(e, &shard);
+        status = e->redundant.purpose ? tutti__redundancy_next(e, &shard) : next_shard(e, &shard);
     if (status == TUTTI_OK)
         return shard;
     (void)tutti_elastic_recover(e, status);
@@ -339,8 +339,8 @@ static tutti_status close_try(tutti_elastic *e, bool *again_p)
     status = exchange_reports(e);
     if (status == TUTTI_OK) {
         TUTTI_TRY(note_reports(e));
-        TUTTI_TRY(tutti__redundancy_judge(e, again_p));
-        return tutti__redundancy_heed(e, again_p);
+        TUTTI_TRY(tutti__redundancy_compare(e, again_p));
+        return tutti__redundancy_report_damage(e, again_p);
     }
     /* All means are complete, though a rank has died since: the step counts, unless they are wrong or had to be checked. Ranks that
      * lack a mean receive the state from the others. */
@@ -361,7 +361,7 @@ bool tutti_elastic_finish(tutti_elastic *e)
     }
     status = tutti__redundancy_end_shard(e);
     if (status == TUTTI_OK)
-        status = e->redundant.trial ? tutti__redundancy_end_trial(e) : close_try(e, &again);
+        status = e->redundant.purpose ? tutti__redundancy_end_discarded(e) : close_try(e, &again);
     if (status != TUTTI_OK) {
         if (tutti_elastic_recover(e, status) && e->redundant.spoiled)
             tutti_elastic_forget(e);
@@ -369,7 +369,7 @@ bool tutti_elastic_finish(tutti_elastic *e)
         return false;
     }
     e->stats.attempts += again;
-    again |= tutti__elastic_is_trial(e);
+    again |= tutti__elastic_is_discarded(e);
     e->phase = again ? TUTTI__IDLE : TUTTI__UPDATING;
     return !again;
 }

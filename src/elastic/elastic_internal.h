@@ -49,11 +49,11 @@ enum {
 
 /* ---- Shards that two ranks compute (redundant_shards.c) ---- */
 
-typedef enum tutti__trial {
-    TUTTI__NO_TRIAL,    /* the step's own try */
-    TUTTI__TRIAL_AHEAD, /* each rank computes a shard that another will */
-    TUTTI__TRIAL_VOTE,  /* all compute the shard that is disputed */
-} tutti__trial;
+typedef enum tutti__try_purpose {
+    TUTTI__TRY_COUNTS, /* the step's own try */
+    TUTTI__TRY_AHEAD,  /* each rank computes a shard that another will */
+    TUTTI__TRY_VOTE,   /* all compute the shard that is disputed */
+} tutti__try_purpose;
 
 typedef struct tutti__digested_shard {
     int64_t shard, digest; /* -1: none */
@@ -76,11 +76,12 @@ typedef struct tutti__redundancy {
     double credit;               /* how many checks the steps since the last one took */
     int64_t cost_ns;             /* of the last check, for the slowest rank; 0: none yet */
     tutti__dispute dispute;
-    tutti__trial trial; /* of the present try */
+    tutti__try_purpose purpose; /* of the present try */
     /* This rank's. */
     int left,
-        digested; /* shards: of a trial, to be computed; the present one, if it is digested; -1: none */
-    tutti__digested_shard own[TUTTI__MOST_DIGESTED], ahead; /* in this try; in the trial before */
+        digested; /* shards: of a discarded try, to be computed; the present one, if it is digested; -1: none */
+    tutti__digested_shard own[TUTTI__MOST_DIGESTED],
+        ahead; /* in this try; in the discarded one before */
     int n_own;
     uint64_t began_ns;
     int64_t cost_own_ns;
@@ -88,6 +89,7 @@ typedef struct tutti__redundancy {
     char damaged[64]; /* the gradient, as this rank sees it; "": none */
     int n_unplaced;   /* tries one after the other with damage, but no rank to name; alike on all */
     int caught;       /* times that this worker was wrong */
+    char wrong[160];  /* what was, the last time; "": it was told (tutti__elastic_take_wrong) */
     bool spoiled;     /* the state may be wrong: a rank computed wrong for an unknown time */
 } tutti__redundancy;
 
@@ -193,7 +195,7 @@ tutti_status tutti__redundancy_init(tutti_elastic *e);
 void tutti__redundancy_enter(tutti_elastic *e);
 /* Decides what the coming try is, when its ranges are known. */
 void tutti__redundancy_begin_try(tutti_elastic *e);
-/* In a trial: begins this rank's shard; -1: no more. */
+/* In a discarded try: begins this rank's shard; -1: no more. */
 tutti_status tutti__redundancy_next(tutti_elastic *e, int *shard_p);
 /* In a step's own try: this rank has taken a shard, which may have to be digested; before the parts begin it. */
 void tutti__redundancy_note(tutti_elastic *e, int shard);
@@ -202,12 +204,12 @@ tutti_status tutti__redundancy_end_shard(tutti_elastic *e);
 /* The present step counts only if all ranks agree that it does, not if the end of another is met before. */
 bool tutti__redundancy_is_open(const tutti_elastic *e);
 /* Before a step counts, collective: sets *again_p if two ranks had other digests of a shard. */
-tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p);
+tutti_status tutti__redundancy_compare(tutti_elastic *e, bool *again_p);
 /* From all ranks' flags: sets *again_p if any saw damage. Status as of a vote. */
-tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p);
-/* Drops a trial. A vote is collective: MISMATCH without a majority; DEVICE on a rank that was wrong and must end, and GROUP errors on
+tutti_status tutti__redundancy_report_damage(tutti_elastic *e, bool *again_p);
+/* Drops such a try. A vote is collective: MISMATCH without a majority; DEVICE on a rank that was wrong and must end, and GROUP errors on
  * the others. */
-tutti_status tutti__redundancy_end_trial(tutti_elastic *e);
+tutti_status tutti__redundancy_end_discarded(tutti_elastic *e);
 
 /* ---- kept_parts.c ---- */
 

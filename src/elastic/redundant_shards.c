@@ -1,8 +1,8 @@
 /* redundant_shards.c -- shards that two ranks compute, and a vote of all if they differ.   SPDX-License-Identifier: MIT
  *
- *     ahead   each rank computes the shard that the next rank will begin with, and drops it         a try without sums
+ *     ahead   each rank computes the shard that the next rank will begin with, and drops it         discarded
  *     step    the step's own try: ranks digest those shards; before it counts, digests are compared
- *     vote    if two differ the step does not count, and every rank computes that shard             a try without sums
+ *     vote    if two differ the step does not count, and every rank computes that shard             discarded
  *
  * In a vote the majority is right: of the ranks' digests, and the two that differed. A rank that was wrong once and is right now
  * stays: nothing of it has reached the state. One that is wrong again, or for the second time, ends and is replaced. Without a
@@ -25,13 +25,16 @@ enum { AUTOMATIC = -1, BUDGET = 250, ENDS_AFTER = 2, MOST_UNPLACED = 3 };
 
 tutti_status tutti__redundancy_init(tutti_elastic *e)
 {
-    long every;
+    const char *text = tutti__env_text(TUTTI__ENV_CHECK_SHARDS);
+    int64_t *every = &e->redundant.every;
 
-    e->redundant.every = AUTOMATIC;
-    if (strcmp(tutti__env_text(TUTTI__ENV_CHECK_SHARDS), "auto") == 0)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__env_int(TUTTI__ENV_CHECK_SHARDS, 0, INT_MAX, &every));
-    e->redundant.every = every;
+    if (strcmp(text, "auto") == 0)
+        *every = AUTOMATIC;
+    else if (!tutti__parse_int64(text, every) || *every < 0 || *every > INT_MAX)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "TUTTI_CHECK_SHARDS is \"%.40s\", expected auto, or an interval of 0 "
+                           "(never) to %d steps",
+                           text, INT_MAX);
     return TUTTI_OK;
 }
 
@@ -44,7 +47,7 @@ void tutti__redundancy_enter(tutti_elastic *e)
     d->credit = 0;
     d->cost_ns = 0;
     d->dispute.shard = -1;
-    d->trial = TUTTI__NO_TRIAL;
+    d->purpose = TUTTI__TRY_COUNTS;
 }
 
 /* ---- When ---- */
@@ -102,7 +105,7 @@ void tutti__redundancy_begin_try(tutti_elastic *e)
 {
     tutti__redundancy *d = &e->redundant;
 
-    d->trial = TUTTI__NO_TRIAL;
+    d->purpose = TUTTI__TRY_COUNTS;
     for (int k = 0; k < TUTTI__MOST_DIGESTED; k++)
         d->own[k].shard = -1;
     d->n_own = 0;
@@ -110,7 +113,7 @@ void tutti__redundancy_begin_try(tutti_elastic *e)
     d->damage = 0;
     d->damaged[0] = '\0';
     if (d->dispute.shard >= 0) {
-        d->trial = TUTTI__TRIAL_VOTE;
+        d->purpose = TUTTI__TRY_VOTE;
         d->left = (int)d->dispute.shard;
         return;
     }
@@ -120,7 +123,7 @@ void tutti__redundancy_begin_try(tutti_elastic *e)
     if (!d->due)
         return;
     d->due = false;
-    d->trial = TUTTI__TRIAL_AHEAD;
+    d->purpose = TUTTI__TRY_AHEAD;
     d->left = e->ranges[(tutti_group_rank(e->group) + 1) % e->size];
     d->checked = e->step + 1;
     d->began_ns = tutti__now_ns();
@@ -159,9 +162,9 @@ bool tutti__elastic_is_digested(const tutti_elastic *e)
     return e->redundant.digested >= 0;
 }
 
-bool tutti__elastic_is_trial(const tutti_elastic *e)
+bool tutti__elastic_is_discarded(const tutti_elastic *e)
 {
-    return e->redundant.trial != TUTTI__NO_TRIAL;
+    return e->redundant.purpose != TUTTI__TRY_COUNTS;
 }
 
 tutti_status tutti__redundancy_next(tutti_elastic *e, int *shard_p)
@@ -228,7 +231,7 @@ static bool find_dispute(const tutti_elastic *e, const check_report *all, tutti_
     return false;
 }
 
-tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p)
+tutti_status tutti__redundancy_compare(tutti_elastic *e, bool *again_p)
 {
     tutti__redundancy *d = &e->redundant;
     check_report mine = {.cost_ns = d->cost_own_ns, .ahead = d->ahead}, *all;
@@ -261,52 +264,52 @@ tutti_status tutti__redundancy_judge(tutti_elastic *e, bool *again_p)
 
 /* ---- A vote ---- */
 
-/* What a rank tells the others in a vote. */
-typedef struct ballot {
+/* Of a rank, in a vote. */
+typedef struct report {
     int64_t digest;
     int32_t core, caught; /* caught: how often it has been wrong before */
-} ballot;
+} report;
 
-typedef struct verdict {
+typedef struct decision {
     const tutti__dispute *dispute;
-    const ballot *ballots;
+    const report *reports;
     int size;
     int64_t right;
     int n_right, n; /* computations that gave that, of all */
-    int culprit;    /* -1: none */
+    int wrong;      /* the rank; -1: none */
     bool repeats;   /* it was wrong now */
-} verdict;
+} decision;
 
-static int count(const verdict *v, int64_t digest)
+static int count(const decision *made, int64_t digest)
 {
-    int n = (v->dispute->digest[0] == digest) + (v->dispute->digest[1] == digest);
+    int n = (made->dispute->digest[0] == digest) + (made->dispute->digest[1] == digest);
 
-    for (int r = 0; r < v->size; r++)
-        n += v->ballots[r].digest == digest;
+    for (int r = 0; r < made->size; r++)
+        n += made->reports[r].digest == digest;
     return n;
 }
 
 /* The digest of a strict majority; a rank that is wrong now comes before those that were. False: there is no majority. */
-static bool decide(verdict *v)
+static bool decide(decision *made)
 {
-    const tutti__dispute *dispute = v->dispute;
+    const tutti__dispute *dispute = made->dispute;
 
-    v->n = v->size + 2;
-    v->n_right = 0;
-    v->culprit = -1;
-    for (int r = 0; r < v->size && 2 * v->n_right <= v->n; r++) {
-        v->right = v->ballots[r].digest;
-        v->n_right = count(v, v->right);
+    made->n = made->size + 2;
+    made->n_right = 0;
+    made->wrong = -1;
+    for (int r = 0; r < made->size && 2 * made->n_right <= made->n; r++) {
+        made->right = made->reports[r].digest;
+        made->n_right = count(made, made->right);
     }
-    if (2 * v->n_right <= v->n)
+    if (2 * made->n_right <= made->n)
         return false;
     for (int k = 0; k < 2; k++)
-        if (dispute->digest[k] != v->right)
-            v->culprit = dispute->rank[k];
-    for (int r = v->size - 1; r >= 0; r--)
-        if (v->ballots[r].digest != v->right) {
-            v->culprit = r;
-            v->repeats = true;
+        if (dispute->digest[k] != made->right)
+            made->wrong = dispute->rank[k];
+    for (int r = made->size - 1; r >= 0; r--)
+        if (made->reports[r].digest != made->right) {
+            made->wrong = r;
+            made->repeats = true;
         }
     return true;
 }
@@ -319,13 +322,13 @@ static void describe(const tutti_elastic *e, int r, int core, char text[256])
     snprintf(text, 256, "%s on core %d", who, core);
 }
 
-static tutti_status fail_undecided(const tutti_elastic *e, const verdict *v)
+static tutti_status fail_undecided(const tutti_elastic *e, const decision *made)
 {
-    const tutti__dispute *dispute = v->dispute;
+    const tutti__dispute *dispute = made->dispute;
     char a[256], b[256];
 
-    describe(e, dispute->rank[0], v->ballots[dispute->rank[0]].core, a);
-    describe(e, dispute->rank[1], v->ballots[dispute->rank[1]].core, b);
+    describe(e, dispute->rank[0], made->reports[dispute->rank[0]].core, a);
+    describe(e, dispute->rank[1], made->reports[dispute->rank[1]].core, b);
     return tutti__fail(
         TUTTI_ERR_MISMATCH,
         "training step %llu: shard %d has other gradients on rank %d (digest %016" PRIx64
@@ -337,13 +340,26 @@ static tutti_status fail_undecided(const tutti_elastic *e, const verdict *v)
         (uint64_t)dispute->digest[0], dispute->rank[1], (uint64_t)dispute->digest[1], a, b);
 }
 
-/* `text`: that rank r was wrong. It stays, or ends, and then the others continue without it. */
-static tutti_status sentence(tutti_elastic *e, int r, bool ends, const char *text)
+bool tutti__elastic_take_wrong(tutti_elastic *e, char *what, size_t bytes)
+{
+    char *wrong = e->redundant.wrong;
+    const bool any = *wrong;
+
+    snprintf(what, bytes, "%s", wrong);
+    *wrong = '\0';
+    return any;
+}
+
+/* `text`: that rank r was wrong, in `what`. It stays, or ends, and then the others continue without it. */
+static tutti_status end_or_stay(tutti_elastic *e, int r, const char *what, bool ends,
+                                const char *text)
 {
     const bool me = r == tutti_group_rank(e->group);
     tutti_status status;
 
     e->redundant.caught += me;
+    if (me)
+        snprintf(e->redundant.wrong, sizeof e->redundant.wrong, "%s", what);
     if (!ends)
         return TUTTI_OK;
     if (me)
@@ -353,41 +369,43 @@ static tutti_status sentence(tutti_elastic *e, int r, bool ends, const char *tex
 }
 
 /* A rank that was wrong again has been so for an unknown time: the others' state may come from it, too. */
-static tutti_status punish(tutti_elastic *e, const verdict *v)
+static tutti_status report_wrong(tutti_elastic *e, const decision *made)
 {
-    const ballot *its = &v->ballots[v->culprit];
-    const bool ends = v->repeats || its->caught + 1 >= ENDS_AFTER;
-    char who[256], text[640];
+    const report *its = &made->reports[made->wrong];
+    const bool ends = made->repeats || its->caught + 1 >= ENDS_AFTER;
+    char who[256], what[32], text[640];
     const int teller =
-        v->culprit == 0 && ends && e->size > 1; /* the culprit ends with this message */
+        made->wrong == 0 && ends && e->size > 1; /* that one ends with this message */
 
-    describe(e, v->culprit, its->core, who);
+    describe(e, made->wrong, its->core, who);
     snprintf(text, sizeof text,
              "training step %llu: %s computed shard %d with other bits than %d of %d computations "
              "of it%s",
-             (unsigned long long)e->step + 1, who, (int)v->dispute->shard, v->n_right, v->n,
-             v->repeats ? ", and again when it was repeated: its processor or memory is faulty"
-             : ends     ? ", for the second time: its processor or memory is faulty"
-                        : "; the step is computed again, nothing of it has reached the weights");
+             (unsigned long long)e->step + 1, who, (int)made->dispute->shard, made->n_right,
+             made->n,
+             made->repeats ? ", and again when it was repeated: its processor or memory is faulty"
+             : ends        ? ", for the second time: its processor or memory is faulty"
+                           : "; the step is computed again, nothing of it has reached the weights");
     if (tutti_group_rank(e->group) == teller)
         tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
-    e->redundant.spoiled = v->repeats;
-    return sentence(e, v->culprit, ends, text);
+    e->redundant.spoiled = made->repeats;
+    snprintf(what, sizeof what, "shard %d", (int)made->dispute->shard);
+    return end_or_stay(e, made->wrong, what, ends, text);
 }
 
 static tutti_status vote(tutti_elastic *e)
 {
     tutti__redundancy *d = &e->redundant;
     const tutti__dispute dispute = d->dispute;
-    const ballot mine = {d->own[0].digest, sched_getcpu(), d->caught};
-    ballot *all = tutti__alloc((size_t)e->size * sizeof *all);
-    verdict v = {.dispute = &dispute, .ballots = all, .size = e->size};
+    const report mine = {d->own[0].digest, sched_getcpu(), d->caught};
+    report *all = tutti__alloc((size_t)e->size * sizeof *all);
+    decision made = {.dispute = &dispute, .reports = all, .size = e->size};
     tutti_status status = all ? exchange(e, &mine, sizeof mine, all) : TUTTI_ERR_MEMORY;
 
     d->dispute.shard = -1;
     d->due = true; /* in the step's next try */
     if (status == TUTTI_OK)
-        status = decide(&v) ? punish(e, &v) : fail_undecided(e, &v);
+        status = decide(&made) ? report_wrong(e, &made) : fail_undecided(e, &made);
     free(all);
     return status;
 }
@@ -422,12 +440,12 @@ static tutti_status fail_unplaced(const tutti_elastic *e)
         (unsigned long long)e->step + 1, MOST_UNPLACED);
 }
 
-tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p)
+tutti_status tutti__redundancy_report_damage(tutti_elastic *e, bool *again_p)
 {
     tutti__redundancy *d = &e->redundant;
-    int culprit = find_flags(e, TUTTI__OWN_DAMAGE, false);
+    int wrong = find_flags(e, TUTTI__OWN_DAMAGE, false);
     const int seer = find_flags(e, TUTTI__SEES_DAMAGE, false);
-    char who[256] = "a rank", text[640];
+    char who[256] = "a rank", what[160], text[640];
     bool ends;
 
     if (seer < 0) {
@@ -436,37 +454,37 @@ tutti_status tutti__redundancy_heed(tutti_elastic *e, bool *again_p)
     }
     *again_p = true;
     /* Others have received the right sums: it was this rank's copy of them. */
-    if (culprit < 0 && find_flags(e, TUTTI__SEES_DAMAGE, true) >= 0)
-        culprit = seer;
-    if (culprit < 0 && e->size == 1)
-        culprit = 0;
-    d->n_unplaced = culprit < 0 ? d->n_unplaced + 1 : 0;
+    if (wrong < 0 && find_flags(e, TUTTI__SEES_DAMAGE, true) >= 0)
+        wrong = seer;
+    if (wrong < 0 && e->size == 1)
+        wrong = 0;
+    d->n_unplaced = wrong < 0 ? d->n_unplaced + 1 : 0;
     if (d->n_unplaced == MOST_UNPLACED)
         return fail_unplaced(e);
-    ends = culprit >= 0 && (e->reports[culprit].flags & TUTTI__WAS_WRONG) != 0;
-    if (culprit >= 0 && culprit == tutti_group_rank(e->group))
-        describe(e, culprit, sched_getcpu(), who);
-    else if (culprit >= 0)
-        tutti__group_rank_text(e->group, culprit, who, sizeof who);
-    snprintf(
-        text, sizeof text,
-        "training step %llu: in the memory of %s%s the sums over shards%s%s%s have changed since "
-        "they were added up%s",
-        (unsigned long long)e->step + 1, who, culprit < 0 ? ", or on the way to another," : "",
-        d->damaged[0] ? " of \"" : "", d->damaged, d->damaged[0] ? "\"" : "",
-        ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
-             : "; the step is computed again, nothing of it has reached the weights");
-    if (tutti_group_rank(e->group) == (culprit >= 0 ? culprit : seer) && !ends)
+    ends = wrong >= 0 && (e->reports[wrong].flags & TUTTI__WAS_WRONG) != 0;
+    if (wrong >= 0 && wrong == tutti_group_rank(e->group))
+        describe(e, wrong, sched_getcpu(), who);
+    else if (wrong >= 0)
+        tutti__group_rank_text(e->group, wrong, who, sizeof who);
+    snprintf(what, sizeof what, "the sums over shards%s%s%s", d->damaged[0] ? " of \"" : "",
+             d->damaged, d->damaged[0] ? "\"" : "");
+    snprintf(text, sizeof text,
+             "training step %llu: in the memory of %s%s %s have changed since they were added up%s",
+             (unsigned long long)e->step + 1, who, wrong < 0 ? ", or on the way to another," : "",
+             what,
+             ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
+                  : "; the step is computed again, nothing of it has reached the weights");
+    if (tutti_group_rank(e->group) == (wrong >= 0 ? wrong : seer) && !ends)
         tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
-    return culprit < 0 ? TUTTI_OK : sentence(e, culprit, ends, text);
+    return wrong < 0 ? TUTTI_OK : end_or_stay(e, wrong, what, ends, text);
 }
 
-tutti_status tutti__redundancy_end_trial(tutti_elastic *e)
+tutti_status tutti__redundancy_end_discarded(tutti_elastic *e)
 {
     tutti__redundancy *d = &e->redundant;
 
     TUTTI__EACH_PART(e, drop, (part->calls.self));
-    if (d->trial == TUTTI__TRIAL_VOTE)
+    if (d->purpose == TUTTI__TRY_VOTE)
         return vote(e);
     d->ahead = d->own[0];
     d->cost_own_ns = (int64_t)(tutti__now_ns() - d->began_ns);

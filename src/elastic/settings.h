@@ -18,6 +18,8 @@ bool tutti__elastic_is_digested(const tutti_elastic *e);
 /* For parts, in finish: damage of a reducer, NULL: none (tutti__reducer_damage). */
 void tutti__elastic_damaged(tutti_elastic *e, const char *gradient, bool own);
 /* The present try is only to compare shards: this rank computes one of another's, and nothing of it counts. */
-bool tutti__elastic_is_trial(const tutti_elastic *e);
+bool tutti__elastic_is_discarded(const tutti_elastic *e);
+/* Whether this worker was found to have computed wrong since the last call, and what: "shard 3", or the sums over shards of a gradient. */
+bool tutti__elastic_take_wrong(tutti_elastic *e, char *what, size_t bytes);
 
 #endif

@@ -119,6 +119,33 @@ typedef struct tutti__sharding {
     tutti_status (*discard)(void *self);
 } tutti__sharding;
 
+/* What a range has of a stretch of flat memory, and a walk over the ranges that have any of it; zero-initialised: before the first. */
+typedef struct tutti__range_part {
+    const tutti__range *range;
+    size_t low, high; /* of flat memory */
+    size_t
+        state; /* where it is in each kind of an optimizer's state, of this rank's ranges one after the other */
+    size_t next, before; /* of the walk: the next range, and the state before it */
+} tutti__range_part;
+
+/* The next part of [begin,end); false: there is none. */
+static inline bool tutti__sharding_next(const tutti__sharding *sharding, size_t begin, size_t end,
+                                        tutti__range_part *part)
+{
+    while (part->next < sharding->n) {
+        const tutti__range *range = &sharding->ranges[part->next++];
+        const size_t before = part->before;
+
+        part->before += tutti__range_state(range);
+        if (!tutti__range_meets(range, begin, end, &part->low, &part->high))
+            continue;
+        part->range = range;
+        part->state = before + (part->low - range->begin);
+        return true;
+    }
+    return false;
+}
+
 /* An entry in the root's list of optimizers; the first member of an optimizer. */
 typedef struct tutti__optim_entry {
     struct tutti__optim_entry *next, **link; /* link: what points to it; NULL: the root is gone */

@@ -512,14 +512,23 @@ static tutti_status update(tutti_optim *optim, const tutti__stretch *stretch,
     return TUTTI_OK;
 }
 
-/* Of each group, for this step. */
+/* Of a group, for the next step. */
+static double rate_of(const tutti_optim *optim, const tutti__optim_group *group)
+{
+    const double lr = group->length > 0 ? group->own_lr : tutti__optim_decimal(optim->lr);
+
+    return lr * group->lr_factor;
+}
+
+double tutti__optim_rate(const tutti_optim *optim, size_t i)
+{
+    return rate_of(optim, &optim->groups[tutti__optim_group_of(optim, i)]);
+}
+
 static void set_rates(tutti_optim *optim)
 {
-    const double lr = tutti__optim_decimal(optim->lr);
-
     for (size_t k = 0; k < optim->n_groups; k++)
-        optim->groups[k].lr = (optim->groups[k].length > 0 ? optim->groups[k].own_lr : lr) *
-                              optim->groups[k].lr_factor;
+        optim->groups[k].lr = rate_of(optim, &optim->groups[k]);
 }
 
 /* sharding NULL: tells nobody of updated ranges. */

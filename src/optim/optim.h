@@ -168,6 +168,8 @@ static inline size_t tutti__optim_group_of(const tutti_optim *optim, size_t i)
 {
     return i < optim->n_group_of ? optim->group_of[i] : 0;
 }
+/* Its learning rate, by the optimizer's as it is set. */
+double tutti__optim_rate(const tutti_optim *optim, size_t i);
 /* ARG, naming rule and option, if value is not in [low, high). */
 tutti_status tutti__optim_check(const char *rule, const char *option, double value, double low,
                                 double high);

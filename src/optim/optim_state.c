@@ -94,16 +94,11 @@ static tutti_status write_share(tutti_optim *optim, size_t k, const tutti_tensor
     const size_t begin = optim->offsets[parameter->parameter->index];
     const size_t end = begin + (size_t)tutti_shape_count(parameter->shape);
 
-    for (size_t r = 0, at = 0; r < sharding->n;
-         at += tutti__range_state(&sharding->ranges[r]), r++) {
-        const tutti__range *range = &sharding->ranges[r];
-        size_t low, high;
-
-        if (tutti__range_meets(range, begin, end, &low, &high) && !range->bare)
-            TUTTI_TRY(tutti__copy_in(tutti__optim_stream(optim),
-                                     optim->state[k] + at + (low - range->begin),
-                                     src + (low - begin), (high - low) * sizeof *src));
-    }
+    for (tutti__range_part part = {0}; tutti__sharding_next(sharding, begin, end, &part);)
+        if (!part.range->bare)
+            TUTTI_TRY(tutti__copy_in(tutti__optim_stream(optim), optim->state[k] + part.state,
+                                     src + (part.low - begin),
+                                     (part.high - part.low) * sizeof *src));
     return TUTTI_OK;
 }
 

@@ -22,7 +22,7 @@ enum { LIMIT_64 = 51, ROOM_64 = 12, ROOM_32 = 4 };
 #define NOT_FINITE UINT32_C(0x7f800000) /* bits of |x| from here on: infinity and NaN */
 #define MAX_SHARDS 4096
 
-/* The message: these numbers, then the program's counters, then totals of each gradient, by place, and with find_unused its users. */
+/* The message: these numbers, then the program's counters, then checksums of each gradient, by place, and with find_unused its users. */
 enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, SUSPICIOUS, N_NUMBERS };
 
 int tutti__exact_count(const tutti_reducer *r)
@@ -99,14 +99,14 @@ static size_t message_length(const tutti_reducer *r)
     return N_NUMBERS + r->exact->n_counters + (tutti__may_skip(r) ? 2 : 1) * r->n_reduced;
 }
 
-static int64_t *totals_in_message(const tutti_reducer *r)
+static int64_t *checksums_in_message(const tutti_reducer *r)
 {
     return r->exact->message + N_NUMBERS + r->exact->n_counters;
 }
 
 static int64_t *users_in_message(const tutti_reducer *r)
 {
-    return totals_in_message(r) + r->n_reduced;
+    return checksums_in_message(r) + r->n_reduced;
 }
 
 tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
@@ -138,7 +138,7 @@ tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < r->n; i++)
         s->ranges[i] = FIRST_RANGE;
-    return tutti__exact_totals_new(r);
+    return tutti__exact_checksums_new(r);
 }
 
 void tutti__exact_free(tutti_reducer *r)
@@ -152,7 +152,7 @@ void tutti__exact_free(tutti_reducer *r)
     if (s->seen != s->largest)
         stream->ops->host_free(stream->device, s->seen);
     stream->ops->free(stream->device, s->largest);
-    tutti__exact_totals_free(r);
+    tutti__exact_checksums_free(r);
     if (r->kept_in_part)
         tutti__exact_shares_free(r);
     free(s->ranges);
@@ -222,7 +222,7 @@ tutti_status tutti__exact_begin(tutti_reducer *r)
     memset(s->message, 0, message_length(r) * sizeof *s->message);
     for (size_t i = 0; i < r->n; i++)
         s->fixed[i] = fixed_of(s, s->ranges[i]);
-    TUTTI_TRY(tutti__exact_totals_begin(r));
+    TUTTI_TRY(tutti__exact_checksums_begin(r));
     return stream->ops->zero(stream, s->largest, 2 * (r->n + 1) * sizeof *s->largest);
 }
 
@@ -255,7 +255,7 @@ static tutti_status add(tutti_reducer *r, size_t i)
     const unsigned char place = s->apart ? TUTTI__IN_LATE : TUTTI__IN_SUMS;
     const tutti__fixed_seen seen = {
         &s->largest[i],
-        tutti__exact_totals_of(r, s->apart ? TUTTI__TOTAL_LATE : TUTTI__TOTAL_ADDED, i)};
+        tutti__exact_checksums_of(r, s->apart ? TUTTI__CHECKSUM_LATE : TUTTI__CHECKSUM_ADDED, i)};
     unsigned char *sums = tutti__sums_at(s, s->apart ? s->late : s->sums, g->offset);
     uint64_t before;
 
@@ -268,7 +268,7 @@ static tutti_status add(tutti_reducer *r, size_t i)
         stream, sums, (const float *)(const void *)(r->block + g->offset), g->count, &s->fixed[i],
         !(s->brought[i] & place), &seen));
     s->brought[i] |= place;
-    tutti__exact_totals_inject(r, i, sums);
+    tutti__exact_checksums_inject(r, i, sums);
     if (s->digest)
         TUTTI_TRY(add_digest(r, i, r->stream ? 0 : *seen.total - before));
     return r->stream ? TUTTI_OK : look(r, g, s->largest[i]);
@@ -376,7 +376,7 @@ static tutti_status make_mean(const tutti_reducer *r, size_t i, size_t at, size_
     const tutti__exact *s = r->exact;
     const size_t offset = r->gradients[i].offset + at * sizeof(float);
     const tutti__fixed_seen seen = {&s->largest[r->n + 1 + i],
-                                    tutti__exact_totals_of(r, TUTTI__TOTAL_MEANS, i)};
+                                    tutti__exact_checksums_of(r, TUTTI__CHECKSUM_MEANS, i)};
 
     return stream->ops->flat->fixed_mean(stream, (float *)(void *)(r->block + offset),
                                          tutti__sums_at(s, s->sums, offset), n, &s->fixed[i],
@@ -422,7 +422,7 @@ tutti_status tutti__exact_reduce(tutti_reducer *r, tutti__bucket *b)
     tutti__exact *s = r->exact;
     tutti_status status = TUTTI_OK;
 
-    tutti__exact_totals_verify(r, b);
+    tutti__exact_checksums_verify(r, b);
     TUTTI_TRY(sum(r, b));
     pthread_mutex_lock(&s->mutex);
     if (!s->apart || s->joining)
@@ -474,9 +474,9 @@ tutti_status tutti__exact_close(tutti_reducer *r)
         r->buckets[b].pending = 0;
     TUTTI_TRY(tutti__step_launch(r));
     TUTTI_TRY(see_contributions(r));
-    TUTTI_TRY(tutti__exact_totals_tell(r, totals_in_message(r)));
+    TUTTI_TRY(tutti__exact_checksums_tell(r, checksums_in_message(r)));
     s->message[LATE] = s->apart;
-    s->message[SUSPICIOUS] = s->totals.suspicious > 0;
+    s->message[SUSPICIOUS] = s->checksums.suspicious > 0;
     s->message[RANGES] = compared(r, tutti__hash64(s->ranges, r->n * sizeof *s->ranges));
     tutti__step_label(r, 0);
     status = tutti_all_reduce(r->group, TUTTI_BUF(s->message, message_length(r), TUTTI_I64),
@@ -587,14 +587,14 @@ tutti_status tutti__exact_end(tutti_reducer *r)
     if (r->status != TUTTI_OK || status != TUTTI_OK)
         return status;
     TUTTI_TRY(check_message(r));
-    if (s->message[SUSPICIOUS] > 0 && s->totals.suspicious == 0)
-        s->totals.suspicious = 1; /* this rank is new: it does as the others */
+    if (s->message[SUSPICIOUS] > 0 && s->checksums.suspicious == 0)
+        s->checksums.suspicious = 1; /* this rank is new: it does as the others */
     for (size_t place = 0; tutti__may_skip(r) && place < r->n_reduced; place++)
         r->users[place] = (int32_t)users_in_message(r)[place];
     if (s->message[LATE] > 0) {
         s->joining = true;
         TUTTI_TRY(stream->ops->zero(stream, s->largest + r->n + 1, r->n * sizeof *s->largest));
-        TUTTI_TRY(tutti__exact_totals_forget_means(r));
+        TUTTI_TRY(tutti__exact_checksums_forget_means(r));
         TUTTI_TRY(tutti__step_relaunch(r));
     }
     if (r->kept_in_part)
@@ -604,7 +604,7 @@ tutti_status tutti__exact_end(tutti_reducer *r)
     if (s->again)
         return TUTTI_OK;
     TUTTI_TRY(adapt(r));
-    return tutti__exact_totals_check(r, totals_in_message(r));
+    return tutti__exact_checksums_check(r, checksums_in_message(r));
 }
 
 /* ---- Public functions ---- */

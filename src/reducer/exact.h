@@ -1,4 +1,4 @@
-/* exact.h -- means over logical shards, shared by exact.c, exact_shares.c and exact_totals.c.   SPDX-License-Identifier: MIT */
+/* exact.h -- means over logical shards, shared by exact.c, exact_shares.c and exact_checksums.c.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_REDUCER_EXACT_H
 #define TUTTI_REDUCER_EXACT_H
 
@@ -9,16 +9,16 @@
 /* Which sums have a gradient of this rank. */
 enum { TUTTI__IN_SUMS = 1, TUTTI__IN_LATE = 2 };
 
-/* Totals of integers, by gradient (exact_totals.c): of what this rank has added to its sums, and to its late ones; of the sums of which
- * the means were made. */
-typedef enum tutti__total_kind {
-    TUTTI__TOTAL_ADDED,
-    TUTTI__TOTAL_LATE,
-    TUTTI__TOTAL_MEANS,
-    TUTTI__TOTALS
-} tutti__total_kind;
+/* Sums of integers that wrap, by gradient (exact_checksums.c): of what this rank has added to its sums, and to its late ones; of the sums
+ * of which the means were made. */
+typedef enum tutti__checksum_kind {
+    TUTTI__CHECKSUM_ADDED,
+    TUTTI__CHECKSUM_LATE,
+    TUTTI__CHECKSUM_MEANS,
+    TUTTI__CHECKSUM_KINDS
+} tutti__checksum_kind;
 
-typedef struct tutti__exact_totals {
+typedef struct tutti__exact_checksums {
     uint64_t *there, *seen; /* on the device; a copy on the host, without a device the same */
     bool verifies;          /* in this step, sums before they are sent */
     int suspicious;         /* steps for which that is certain */
@@ -28,7 +28,7 @@ typedef struct tutti__exact_totals {
     size_t flip, flip_at;   /* fault injection: 1 + the gradient whose sums lose a bit; 0: none */
     int flip_bit;
     bool tolerant; /* damage does not make finish fail */
-} tutti__exact_totals;
+} tutti__exact_checksums;
 
 struct tutti__exact {
     tutti_stream *stream; /* on which gradients are computed, also in host memory */
@@ -48,7 +48,7 @@ struct tutti__exact {
     unsigned char *brought; /* TUTTI__IN_SUMS, TUTTI__IN_LATE */
     int64_t *message;
     tutti_work *ending; /* its reduction, while in flight */
-    tutti__exact_totals totals;
+    tutti__exact_checksums checksums;
     uint64_t *digest; /* of the current shard's gradients; NULL: not wanted */
     bool open;        /* in a shard */
     bool leaving;     /* the last shard has begun */
@@ -65,23 +65,23 @@ static inline unsigned char *tutti__sums_at(const tutti__exact *s, unsigned char
     return sums + offset * (size_t)(s->bits / 32);
 }
 
-/* ---- Totals (exact_totals.c) ---- */
+/* ---- Checksums (exact_checksums.c) ---- */
 
-tutti_status tutti__exact_totals_new(const tutti_reducer *r);
-void tutti__exact_totals_free(const tutti_reducer *r);
+tutti_status tutti__exact_checksums_new(const tutti_reducer *r);
+void tutti__exact_checksums_free(const tutti_reducer *r);
 /* In the device's memory. */
-uint64_t *tutti__exact_totals_of(const tutti_reducer *r, tutti__total_kind kind, size_t i);
-tutti_status tutti__exact_totals_begin(const tutti_reducer *r);
+uint64_t *tutti__exact_checksums_of(const tutti_reducer *r, tutti__checksum_kind kind, size_t i);
+tutti_status tutti__exact_checksums_begin(const tutti_reducer *r);
 /* Gradient i has been added to these sums. */
-void tutti__exact_totals_inject(const tutti_reducer *r, size_t i, unsigned char *sums);
+void tutti__exact_checksums_inject(const tutti_reducer *r, size_t i, unsigned char *sums);
 /* On the group's thread, before the bucket's sums are sent. */
-void tutti__exact_totals_verify(const tutti_reducer *r, const tutti__bucket *b);
+void tutti__exact_checksums_verify(const tutti_reducer *r, const tutti__bucket *b);
 /* What this rank has added, by place: n_reduced numbers, whose sums over all ranks _check gets. */
-tutti_status tutti__exact_totals_tell(const tutti_reducer *r, int64_t *numbers);
+tutti_status tutti__exact_checksums_tell(const tutti_reducer *r, int64_t *numbers);
 /* Means will be made again. */
-tutti_status tutti__exact_totals_forget_means(const tutti_reducer *r);
+tutti_status tutti__exact_checksums_forget_means(const tutti_reducer *r);
 /* At the end of a step whose means count. DEVICE, unless damage is tolerated. */
-tutti_status tutti__exact_totals_check(const tutti_reducer *r, const int64_t *numbers);
+tutti_status tutti__exact_checksums_check(const tutti_reducer *r, const int64_t *numbers);
 
 /* ---- In shares (exact_shares.c): r->kept_in_part ---- */
 

@@ -3,7 +3,7 @@
  *     reducer.c   construction: parameters, order, buckets, memory
  *     step.c      a step: gradients become ready, buckets are reduced
  *     finite.c    NaN and infinities, by rank and parameter
- *     exact.c     means over logical shards, whichever rank computed them; exact_totals.c checks them
+ *     exact.c     means over logical shards, whichever rank computed them; exact_checksums.c checks them
  *     rows.c      sparse gradients: only touched rows are sent
  *     late_rows.c gradients that are final early but for a few rows
  *     keep.c      gradients, and sums over shards, of which this rank keeps a part

@@ -1,5 +1,5 @@
 /* comm: the ranks of a group as a grid.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120   breadth: 240 */
 #include "bodies.h"
 #include <tutti/mesh.h>
 

@@ -1,6 +1,6 @@
 /* comm: backend mpi, under each installed mpirun: results of every collective; making and freeing groups; failures.
  * SPDX-License-Identifier: MIT
- * timeout: 300, run: serial (MPICH spins while it waits, which takes minutes beside other programs)
+ * timeout: 300 (a quarter of a minute alone; beside other programs a minute or two, since MPICH spins while it waits)
  *
  * With the name of a case the program is a rank; without, it starts itself under mpirun. */
 #include "base/half.h"

@@ -1,5 +1,5 @@
 /* comm: memory that other ranks read while its rank computes, in versions, and what ends a read.   SPDX-License-Identifier: MIT
- * timeout: 60 */
+ * timeout: 60   breadth: 240 */
 #include "comm/group.h"
 #include "distributed/bodies.h"
 

@@ -1,6 +1,6 @@
 /* ddp: the laws of data parallelism in 16 bit, with the scaler and with gradients sent in 16 bit.
  * SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

@@ -1,4 +1,5 @@
 /* ddp: its effects on the context and the memory of a module, and their undoing.   SPDX-License-Identifier: MIT
+ * breadth: 120
  * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

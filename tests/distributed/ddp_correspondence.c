@@ -1,4 +1,5 @@
-/* ddp: backward calls that do not correspond between ranks.   SPDX-License-Identifier: MIT */
+/* ddp: backward calls that do not correspond between ranks.   SPDX-License-Identifier: MIT
+ * breadth: 120 */
 #include "ddp/ddp.h"
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

@@ -1,5 +1,5 @@
 /* ddp: a failure on one rank is an error on all, at once and with its message.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

@@ -1,6 +1,6 @@
 /* ddp: communication hooks, of the reducer and over a module.   SPDX-License-Identifier: MIT
- * timeout: 120
- * devices: strict cuda nccl */
+ * timeout: 120   breadth: 240
+ * devices: strict cuda nccl:long */
 #include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
 #include "harness/stream.h"

@@ -1,5 +1,5 @@
 /* ddp: ranks with different numbers of batches.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

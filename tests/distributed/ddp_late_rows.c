@@ -1,6 +1,6 @@
 /* ddp: a table that an embedding reads by rows and the head tied to it as a matrix, whose gradient is sent before the rows' part: the
  * bits of gradients that were averaged when all had been computed.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120   breadth: 240 */
 #include "distributed/ddp_bodies.h"
 #include "ddp/ddp.h"
 #include "nn/nn.h"

@@ -1,7 +1,7 @@
 /* ddp: the laws of data parallelism over a module, on 1 to 4 ranks as threads and as processes.
  * SPDX-License-Identifier: MIT
- * timeout: 120
- * devices: strict cuda nccl */
+ * timeout: 120   breadth: 240
+ * devices: strict cuda:long nccl */
 #include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"

@@ -1,6 +1,6 @@
 /* ddp: the laws of data parallelism on MiniResNet, with batch norm and the fast kernels, and what DDP costs in memory.
  * SPDX-License-Identifier: MIT
- * timeout: 240 */
+ * timeout: 240   breadth: 240 */
 #include "distributed/ddp_trainer.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"

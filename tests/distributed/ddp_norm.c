@@ -1,6 +1,6 @@
 /* ddp: the norm of all gradients has the same bits however parameters, gradients and work are divided: among ranks that hold other
  * parameters or slices of them, ranks that share a ZeRO bucket, both, and threads.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict cuda */
 #include "distributed/ddp_trainer.h"
 #include "harness/memory.h"

@@ -1,4 +1,5 @@
 /* ddp: the scaler decides for all ranks together.   SPDX-License-Identifier: MIT
+ * breadth: 120
  * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

@@ -1,5 +1,5 @@
 /* ddp: sparse gradients, of which only some rows are sent.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

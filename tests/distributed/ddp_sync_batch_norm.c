@@ -1,6 +1,6 @@
 /* ddp: batch norm over the batches of all ranks: the whole batch's statistics and gradients, however it is divided.
  * SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict */
 #include "distributed/ddp_trainer.h"
 #include "harness/emulator.h"

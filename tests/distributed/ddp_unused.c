@@ -1,5 +1,5 @@
 /* ddp: parameters that are not used, not trained, or not shared.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

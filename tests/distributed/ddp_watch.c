@@ -1,5 +1,5 @@
 /* ddp: diverging replicas, the origin of NaN and infinities, and DDP's statistics.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"

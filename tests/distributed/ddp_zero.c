@@ -1,5 +1,5 @@
 /* ddp: ZeRO trains as without sharding, and each rank holds a share of state, gradients and parameters.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict cuda:long nccl */
 #include "distributed/ddp_trainer.h"
 #include "harness/memory.h"

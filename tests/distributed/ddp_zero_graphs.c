@@ -1,5 +1,5 @@
 /* ddp: graphs of many shapes train with ZeRO-2 and 3 as without: PyTorch's cases for fully_shard.   SPDX-License-Identifier: MIT
- * timeout: 120
+ * timeout: 120   breadth: 240
  * devices: strict cuda:long */
 #include "ddp/zero.h"
 #include "distributed/ddp_trainer.h"

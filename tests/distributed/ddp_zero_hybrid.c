@@ -1,6 +1,6 @@
 /* ddp: ZeRO within parts of the ranks, which are replicas of each other: PyTorch's cases for hybrid sharding.   SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict cuda nccl */
+ * devices: strict cuda nccl:long */
 #include "ddp/zero.h"
 #include "distributed/ddp_trainer.h"
 

@@ -1,4 +1,5 @@
 /* reducer: its steps, by themselves, over 1 to 4 ranks as threads and as processes.   SPDX-License-Identifier: MIT
+ * breadth: 120
  * devices: strict cuda nccl */
 #include "distributed/bodies.h"
 #include "harness/stream.h"

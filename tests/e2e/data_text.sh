@@ -132,7 +132,7 @@ if python3 -c 'import os, sys; os.close(os.open(sys.argv[1], os.O_TMPFILE | os.O
     for ((i = 0; i < 200; i++)); do cat text.txt; done >long.txt
     "$TUTTI" data tokenize --tokenizer words.json --out killed/train.bin long.txt >out 2>&1 &
     pid=$!
-    until [ "$(find /proc/$pid/fd -lname "$work/killed/*" 2>find.err)" ] || [ ! -d /proc/$pid ]; do :; done
+    until [ "$(find /proc/$pid/fd -lname "$work/killed/*" 2>find.err)" ] || [ ! -d /proc/$pid ]; do pause 1; done
     kill -KILL $pid
     wait $pid || true
     [ -z "$(ls -A killed)" ] || [ "$(ls killed)" = "$(printf 'tokenizer.json\ntrain.bin')" ] || fail "left behind: $(ls -A killed)"

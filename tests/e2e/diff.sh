@@ -17,12 +17,13 @@ differ a momentum
 says diff '^different: in the checkpoint of step 4: .* elements differ, the first at \['
 says diff '^cause: the configuration: momentum is 0.9 in a and 0.8 in momentum$'
 says diff 'What was before is not in both'
+cp -r a a.kept
 rm -r a/checkpoints
 differ a momentum
 says diff '^different: in metrics.jsonl, step 4: loss is '
 rm a/metrics.jsonl
 differ a momentum
-says diff '^different: the final parameters, after step 12$'
+says diff '^different: the final parameters, after step 12: fc1.bias, .* elements differ, the first at \[0\]: '
 rm a/summary.json
 refused 2 "nothing in common that can be compared" "$TUTTI" diff a momentum
 # Interrupted and resumed: the means of lines are of other steps
@@ -39,7 +40,9 @@ train one "${record[@]}"
 train same "${record[@]}" --threads 1
 train momentum.6 "${record[@]}" --momentum 0.8
 equal one same
-says diff '^equal: 6 recorded steps, the final parameters$'
+says diff '^equal: 6 recorded steps of 2 ranks \(332 entries\), the final parameters$'
+equal one
+says diff '^equal: the ranks of one, in 6 recorded steps of 2 ranks \([0-9]+ entries\)$'
 cp -r same short && rm short/digests/rank-1.jsonl
 equal one short
 says diff 'note: short/digests has files of 1 of 2 ranks: the others were not compared$'
@@ -49,6 +52,40 @@ says diff '^cause: the configuration: momentum is 0.9 in one and 0.8 in momentum
 says diff '^  reduced gradients      0 of 8 differ$'
 "$TUTTI" diff one momentum.6 --json - >json || true
 [ "$(field json kind)" = state ] && [ "$(field json key)" != "" ] || { cat json && fail "--json"; }
+# Rates of groups
+train groups "${record[@]}" --lr-groups fc1=0.1
+train groups.2 "${record[@]}" --lr-groups fc1=0.1,fc2.bias=0.5
+differ groups groups.2
+says diff '^different: step 1, rank 0: the learning rate of fc2.bias$'
+says diff '^cause: the configuration: lr_groups is "fc1=0.1" in groups and "fc1=0.1,fc2.bias=0.5" in groups.2$'
+says diff '^  learning rates         2 of 8 differ$'
+sed -i 's/"lr_groups": .*/"lr_groups": "fc1=0.1",/' groups.2/config.json # as by a program
+differ groups groups.2
+says diff '^cause: the learning rate of fc2.bias: [0-9.]+ in groups and [0-9.]+ in groups.2$'
+# What a step has computed when it failed; NaN is a value like others
+explode() { # DIR ARGUMENTS...
+    ! timeout 120 "$TUTTI" train --run-dir "$1" "${record[@]}" --max-steps 20 --epochs 20 --lr 1000 --warmup-epochs 0 --weight-decay 1 "${@:2}" >"$1.out" 2>&1 || fail "the loss is finite"
+    says "$1" 'the loss is NaN in step'
+}
+explode nan -n 1
+explode nan.2 -n 1
+equal nan nan.2
+says diff '^NaN first in both: step [0-9]+, rank [01]: the loss$'
+explode nan.3 # a rank is ended by the other one's failure, maybe a step before
+equal nan.3
+says diff '^NaN first in nan.3: step [0-9]+, rank [01]: the loss$'
+"$TUTTI" diff nan.3 --json - | sed -n '/"nan"/,$p' | grep -q '"kind": "loss"' || fail "NaN in JSON"
+equal nan nan.2 --tolerance 1e-6
+sed 's/\(\["forward","fc1","[0-9a-f]*",\)[-0-9.e]*,[-0-9.e]*/\1"nan","nan"/' one/digests/rank-0.jsonl >same/digests/rank-0.jsonl # of the same bits
+equal one same
+says diff '^NaN first in same: step 1, rank 0: the result of module fc1$'
+sed -i '/"step":[3-6],/s/\(\["forward","fc1","\)[0-9a-f]*/\10000000000000000/' same/digests/rank-0.jsonl
+sed -i '/"step":[12],/s/"nan","nan"/1,1/' same/digests/rank-0.jsonl
+differ one same --tolerance 1e-3
+says diff '^different: step 3, rank 0: the result of module fc1$'
+says diff '^  B  same: digest 0{16}, norm NaN, projection NaN$'
+says diff '^NaN first in same: step 3, rank 0: the result of module fc1$'
+cp one/digests/rank-0.jsonl same/digests/rank-0.jsonl
 # By default few steps are recorded, without what modules return
 train few -n 2 --model mlp --max-steps 4
 train few.2 -n 2 --model mlp --max-steps 4 --momentum 0.8 --dropout 0.1
@@ -78,6 +115,9 @@ says diff '^cause: the learning rate on rank 1 alone: [0-9.e-]+ in none and [0-9
 says diff '^Within rate, rank 1 differs from rank 0 since step 3: '
 differ rate
 says diff '^different: within rate, step 3, rank 1 from rank 0: the learning rate'
+says diff '^cause: rank 1 of rate left the others: the learning rate: [0-9.]+ on rank 0 and [0-9.]+ on rank 1$'
+says diff '^  A  rate, rank 0: 0'
+says diff '^  B  rate, rank 1: 0'
 equal none
 
 # ---- What is missing, damaged or foreign
@@ -86,9 +126,15 @@ equal one same
 says diff 'note: same/digests/rank-1.jsonl ends in half a line \(the run was killed, or is writing\)'
 { head -2 one/digests/rank-1.jsonl && echo '{"step":1,"ran' && tail -n +3 one/digests/rank-1.jsonl; } >same/digests/rank-1.jsonl
 equal one same
-says diff 'note: same/digests/rank-1.jsonl has 1 damaged line, left out; the first is line 3$'
-sed -i 's/"reduced","fc1.weight",/"reduced","fc1.weight"/' same/digests/rank-1.jsonl
-refused 2 "same/digests/rank-1.jsonl: the line of step 1 is damaged" "$TUTTI" diff one same
+says diff 'note: same/digests/rank-1.jsonl has 1 damaged line, left out; the first is line 3: premature end of input'
+for damage in 's/"reduced","fc1.weight",/"reduced","fc1.weight"/' '5s/,[-0-9.e]*\]/,1e400]/' '5s/"fc1.weight"/7/' '5s/"forward","fc1","[^"]*"/"forward","fc1",null/' \
+    '5s/"step":3/"step":-3/' '5s/"lr":[^,]*/"lr":"x"/' '5s/"lrs":[^,]*/"lrs":[0.1]/' '5s/"entries":.*/"entries":{}}/' '5s/\(,[-0-9.e]*\)\]\]}/\1,-1]]}/' '5s/.*/[]/' '1s/"step":0/"step":"0"/'; do
+    sed "$damage" one/digests/rank-1.jsonl >same/digests/rank-1.jsonl
+    equal one same
+    says diff 'note: same/digests/rank-1.jsonl has [1-6] damaged lines?, left out; the first is line [1-5]: ' # the others are compared
+done
+equal same # also those of its ranks
+says diff 'note: same/digests/rank-1.jsonl has 1 damaged line'
 sed '1s/"format":1/"format":7/' one/digests/rank-1.jsonl >same/digests/rank-1.jsonl
 refused 2 "its format is 7, and this tutti" "$TUTTI" diff one same
 rm same/digests/rank-1.jsonl && mkfifo same/digests/rank-1.jsonl
@@ -101,11 +147,27 @@ sed -i '/"step":4/s/\(\["reduced","fc1.weight",\)"[0-9a-f]*"/\1"0000000000000000
 differ one near
 says diff '^different: step 4, rank 0: the reduced gradient of fc1.weight$'
 says diff '^cause: the reduction between ranks'
+differ near
+says diff '^different: within near, step 4, rank 1 from rank 0: the reduced gradient of fc1.weight$'
+says diff '^cause: rank 1 of near left the others: the reduction between ranks: they got other means'
 equal one near --tolerance 1e-6
 says diff 'within 1e-06$'
 sed -i '/"step":[1-3],/d' near/digests/rank-*.jsonl
 differ one near
 says diff '^Equal at step 0; what is between is not in both'
+# A file of a checkpoint that is missing, or damaged
+cp -r a.kept gone
+rm gone/checkpoints/step-00000008/model.safetensors gone/checkpoints/step-00000012/optimizer.safetensors
+equal a.kept gone
+says diff 'note: checkpoints of step 8 were not compared: there is no gone/checkpoints/step-00000008/model.safetensors$'
+says diff 'note: checkpoints of step 12 were not compared whole: there is no gone/checkpoints/step-00000012/optimizer.safetensors$'
+says diff '^equal: 2 checkpoints '
+head -c 900 a.kept/checkpoints/step-00000004/model.safetensors >gone/checkpoints/step-00000004/model.safetensors
+equal a.kept gone
+says diff 'note: checkpoints of step 4 were not compared: gone/checkpoints/step-00000004/model.safetensors'
+sed -i '2s/.*/{"step":/' gone/metrics.jsonl
+equal a.kept gone
+says diff 'note: gone/metrics.jsonl has 1 damaged line, left out; the first is line 2$'
 # Usage
 mkdir empty
 refused 2 "of which runs" "$TUTTI" diff
@@ -133,10 +195,40 @@ rm -r odd/checkpoints/step-00000008
 cp -r {momentum,odd}/checkpoints/step-00000008
 TMPDIR=$PWD equal plain odd --rerun
 says diff '^tutti diff: running odd again, from the checkpoint of step 4 to step 8$'
-says diff '^equal: 4 recorded steps, .*the final parameters$'
+says diff '^equal: 4 recorded steps of 2 ranks .*the final parameters$'
 says diff 'note: the runs themselves differ: what made them differ did not happen again'
-! ls -d tutti-diff-* 2>/dev/null || fail "a folder of reruns is left"
+left() { ! ls -d tutti-diff-* 2>/dev/null || fail "a folder of reruns is left by $1"; }
+left "a comparison"
+refused 2 "--keep: again/a exists already" "$TUTTI" diff plain momentum --rerun --keep again
+refused 2 "--keep: plain/config.json is not a folder" "$TUTTI" diff plain momentum --rerun --keep plain/config.json
+refused 2 "is no name of a folder" "$TUTTI" diff plain momentum --rerun --keep ""
+refused 2 "--keep: cannot write to plain/config.json/x: " "$TUTTI" diff plain momentum --rerun --keep plain/config.json/x
+# With a reader that has gone, and stopped
+(TMPDIR=$PWD "$TUTTI" diff plain odd --rerun 2>&1 || true) | head -0
+left "a closed pipe"
+TMPDIR=$PWD "$TUTTI" diff plain momentum --rerun >stopped.out 2>&1 &
+stopped=$!
+until grep -q 'running plain again' stopped.out 2>grep.err; do kill -0 $stopped || { cat stopped.out && fail "it ended early"; }; done
+kill -TERM $stopped
+code=0
+wait $stopped || code=$?
+[ $code = 143 ] || { cat stopped.out && fail "exit code $code of a comparison that was stopped"; }
+says stopped '^different: in the checkpoint of step 4: ' # what was known
+left "a signal"
 rm odd/config.json
 refused 2 "odd has no config.json that can be read" "$TUTTI" diff plain odd --rerun
+grep -q '^different: in the checkpoint of step 8: ' refused.out || { cat refused.out && fail "a failed rerun loses what was known"; }
 echo '{"model": "mlp", "world_size": 1, "data": "nothing"}' >odd/config.json
 refused 2 "odd could not be run again (tutti train ended with 2)" "$TUTTI" diff plain odd --rerun
+# One that fails again is compared as far as it goes
+train fine "${keys[@]}" -n 1 --checkpoint-every 100
+cp -r nan nan.4 && rm -r nan.4/digests
+differ fine nan.4 --rerun
+says diff '^different: step 1, rank 0: the learning rate$'
+cp -r nan.4 nan.5
+sed -i 's/"parameter_digest": "./"parameter_digest": "_/' nan.5/summary.json # known at the end alone
+equal nan.4 nan.5 --rerun
+says diff '^NaN first in both: step [0-9]+, rank 0: the loss$'
+# Ranks that divide the model otherwise
+train zero "${record[@]}" --zero 3
+equal one zero

@@ -68,7 +68,11 @@ for n in 1 3; do
     equal "$what" "$(steps_of 'the sums over shards of "fc[0-9].*" have changed since they were added up')" \
         "$(steps_of 'bit [0-9]* of element [0-9]* of the sums of .* flipped')"
     [ $n = 3 ] || said 'in the memory of rank 0 \(.*\) on core [0-9]+ the sums over shards of "fc'
+    [ $n = 3 ] || grep -q '"rank":0,"worker":0,.*"found":"the sums over shards of .*fc[12]' "$work/flips$n/guard.jsonl" || fail "$what: not recorded"
 done
+
+TUTTI_CHECK_SHARDS=often run 2 "$TUTTI" train --shards 4 --model mlp --data digits --run-dir "$work/refused"
+said 'TUTTI_CHECK_SHARDS is "often", expected auto, or an interval of 0 \(never\) to [0-9]+ steps'
 
 # Without a check nobody notices these.
 for what in rank count; do

@@ -7,26 +7,30 @@ digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.j
 count() { grep -c -- "$2" "$1.out" || true; } # RUN PATTERN
 keys="--model mlp --data digits --max-steps 40 --eval-every 0 --threads 1 --progress quiet --checkpoint-every 10"
 flip() { # RUN RANKS WHAT SEED KEYS...: must end well, with flips, of which each stop is due to one that was found
-    local run=$1 n=$2 what=$3 seed=$4 code=0
+    local run=$1 n=$2 what=$3 seed=$4 code=0 flips
     shift 4
     timeout 200 "$TUTTI" run -n "$n" --max-restarts 30 --chaos "flip=$what,keep=$((n - 1)),seed=$seed" "$TUTTI" train $keys "$@" --run-dir "$run" \
         >"$run.out" 2>&1 || code=$?
     [ $code = 0 ] || { cat "$run.out"; fail "$run: exit code $code"; }
-    [ "$(count "$run" 'chaos: training step')" -gt 0 ] || fail "$run: nothing was flipped"
+    flips=$(grep -cE '^(\[[0-9]+\] )?tutti warn chaos: training step' "$run.out" || true)
+    [ "$flips" -gt 0 ] || fail "$run: nothing was flipped"
+    says "$run" "^tutti run: chaos: in .*, $flips bits? flipped; [0-9]+ events? had no target"
     [ -s "$run/guard.jsonl" ] || { cat "$run.out"; fail "$run: nothing was found"; }
 }
 same() { # RUN UNDISTURBED
     [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(digest "$2")" ] || { cat "$1.out" "$1/guard.jsonl"; fail "$1: $(digest "$1"), undisturbed $(digest "$2")"; }
 }
-# All that was found was on the worker that was disturbed.
+# All that was found was on the worker that was disturbed: by shards another rank of its group than the launcher's, by which it prints.
 one_worker() { # RUN
-    [ "$(grep -o '"rank":[0-9]*' "$1/guard.jsonl" | sort -u | wc -l)" = 1 ] || { cat "$1/guard.jsonl"; fail "$1: several ranks are named"; }
-    [ "$(grep -oE '^\[[0-9]+\] tutti warn chaos' "$1.out" | sort -u | grep -oE '[0-9]+')" = "$(sed -n 's/.*"rank":\([0-9]*\),.*/\1/p' "$1/guard.jsonl" | sort -u)" ] ||
-        { cat "$1.out" "$1/guard.jsonl"; fail "$1: another rank is named than the disturbed one"; }
+    [ "$(grep -o '"worker":[0-9]*' "$1/guard.jsonl" | sort -u | wc -l)" = 1 ] || { cat "$1/guard.jsonl"; fail "$1: several workers are named"; }
+    [ "$(grep -oE '^\[[0-9]+\] tutti warn chaos' "$1.out" | sort -u | grep -oE '[0-9]+')" = "$(sed -n 's/.*"worker":\([0-9]*\),.*/\1/p' "$1/guard.jsonl" | sort -u)" ] ||
+        { cat "$1.out" "$1/guard.jsonl"; fail "$1: another worker is named than the disturbed one"; }
 }
 
 # Fixed ranks: memory that changes in a step after a check is found before the update, what changes in others by the next check.
 train plain $keys -n 3
+mkdir three # with a line whose writer was killed, which hides no other
+printf '{"time":1,"st\n' >three/guard.jsonl
 flip three 3 0.08:parameters 5 --guard 3
 same three plain
 one_worker three
@@ -50,12 +54,35 @@ train few $keys --max-steps 10 -n 1
 flip first 1 0.4:parameters 3 --guard 1 --max-steps 10 --checkpoint-every 1
 same first few
 
+train few6 $keys --max-steps 10 -n 1 --shards 6
+flip first6 1 0.4:parameters 3 --guard 1 --max-steps 10 --checkpoint-every 1 --shards 6
+same first6 few6
+
 # By shards only the worker whose memory has changed is replaced, and no step is lost.
 flip shards 3 0.03:parameters 5 --guard 1 --shards 6
 train whole $keys -n 1 --shards 6
 same shards whole
+one_worker shards
 grep -qE 'rank [0-2] \(process [0-9]+\) ended with exit code 4 .*: a replacement takes its place' shards.out || { cat shards.out; fail "no worker was replaced"; }
 [ "$(count shards 'starting the workers again')" = 0 ] || { cat shards.out; fail "all workers were restarted"; }
+
+# By shards also buffers, before the mean of all shards' hides what was wrong in one rank's; a model without any has nothing to flip.
+buffered="--model mini_resnet --batch-size 2 --max-steps 8 --shards 3"
+train buffered $keys $buffered -n 1
+flip buffers 3 0.4:buffers 5 --guard 1 $buffered
+same buffers buffered
+one_worker buffers
+grep -q '"found":"[a-z0-9.]*running_' buffers/guard.jsonl || { cat buffers/guard.jsonl; fail "no buffer is named"; }
+launched nothing "$TUTTI" run -n 2 --chaos flip=0.2:buffers,seed=3 -- $keys --shards 6
+says nothing 'chaos: no bit is flipped in training step [0-9]+: this rank has no buffers to flip then'
+says nothing '0 bits flipped; [1-9][0-9]* events? had no target'
+
+# A mean that is wrong on one rank: under ZeRO it shows where another has a copy of that rank's share, and both are named.
+copied="--shards 6 --zero 2 --shard-copies 2 --optimizer adamw"
+train copied $keys -n 1 $copied
+flip copies 3 0.06:means 5 --guard 1 $copied
+same copies copied
+says copies 'replicas differ at step [0-9]+: the digest of share [0-2] of the optimizer.s state is [0-9a-f]{16} on rank [0-2] \(.*\), [0-9a-f]{16} on rank [0-2] \('
 
 # Two ranks are shown side by side, as either may be wrong; -1 looks only at the end.
 code=0
@@ -70,6 +97,15 @@ timeout 100 "$TUTTI" run -n 2 --chaos flip=0.5:means,seed=1 "$TUTTI" train $keys
 [ "$(count plain 'guard: [1-9][0-9]* checks in 40 steps')" = 1 ] || { cat plain.out; fail "no checks by default"; }
 refused 2 'guard' "$TUTTI" train --guard often
 [ -n "${ALL:-}" ] || exit 0
+
+# Replicas of a share (zero_ranks), and copies of it.
+for what in "hybrid --optimizer adamw --zero 1 --zero-ranks 2" "copied1 --shards 6 --zero 1 --shard-copies 2 --optimizer adamw" \
+    "copied3 --shards 6 --zero 3 --shard-copies 2"; do
+    name=${what%% *}
+    train "$name" $keys -n 4 ${what#* }
+    flip "$name.means" 4 0.1:means 6 --guard 1 ${what#* }
+    same "$name.means" "$name"
+done
 
 for what in "adamw --optimizer adamw" "zero1 --optimizer adamw --zero 1" "zero2 --zero 2" "zero3 --optimizer adamw --zero 3" \
     "accumulated --grad-accumulation 2 --batch-size 16" "averaged --ema 0.9 --clip-grad-norm 1" "shards1 --shards 6 --zero 1 --shard-copies 2 --optimizer adamw"; do

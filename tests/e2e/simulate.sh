@@ -41,6 +41,12 @@ simulate --ranks 2 --ranks-per-host 1 --op broadcast --size 1000000 --links link
 simulate --ranks 4 --ranks-per-host 1 --size 1M --algorithm ring --data none
 less "ring, messages beside sums" "$(value time_us)" 320
 
+# 25 MiB takes at most 1.5 times the bound, whatever the numbers of ranks and hosts: products of 2, 3, 5, 7, and others.
+for shape in "13 1" "42 1" "97 1" "24 8" "88 8" "104 8" "99 11"; do
+    simulate --ranks "${shape% *}" --ranks-per-host "${shape#* }" --size 25M --algorithm rabenseifner --data none
+    less "25 MiB, $shape a host" "$(value time_us)" "$(awk -v b="$(value bound_us)" 'BEGIN { print 1.5 * b }')"
+done
+
 # ---- Faults; the same seed gives the same
 simulate --ranks 64 --size 4K
 undisturbed=$(value time_us)
@@ -119,14 +125,21 @@ refused 'bad.json' --ranks 4 --links bad.json
 # ---- Histories of a job: from a fixed seed, so that a change is tested and not luck; simulate_all.sh tries new ones
 simulate --histories 2000 --seed 1 --json h.json
 [ "$(value histories)" = 2000 ] && [ "$(value broken)" = 0 ] && grep -q '"first_broken_seed": null' h.json || { cat sim.out; fail "a history"; }
-for shape in "2 1" "3 4" "9 1"; do
-    simulate --histories 500 --seed 1 --nodes "${shape% *}" --workers "${shape#* }"
-    [ "$(value broken)" = 0 ] || { cat sim.out; fail "a history of $shape"; }
-done
-for broke in "1795920177 9" "1798021658 2" "1801018167 5" "1804016640 8"; do # once
-    simulate --histories 1 --seed "${broke% *}" --nodes "${broke#* }" --workers 1
-    [ "$(value broken)" = 0 ] || { cat sim.out; fail "the history of seed and nodes $broke"; }
-done
+# how many, seed, nodes, workers; those of one history were broken, or taken for that, once
+while read -r n seed nodes workers; do
+    simulate --histories "$n" --seed "$seed" --nodes "$nodes" --workers "$workers"
+    [ "$(value broken)" = 0 ] || { cat sim.out; fail "$n histories of seed $seed, $nodes nodes, $workers workers"; }
+done <<'END'
+500 1 2 1
+500 1 3 4
+500 1 9 1
+1 1795920177 9 1
+1 1798021658 2 1
+1 1801018167 5 1
+1 1804016640 8 1
+1 22079306 2 1
+1 16087346 6 1
+END
 simulate --histories 1 --seed 42 --verbose
 grep -v '^result' sim.out >first.out
 simulate --histories 1 --seed 42 --verbose

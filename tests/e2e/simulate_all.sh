@@ -1,4 +1,5 @@
-# simulate_all.sh -- `tutti simulate`: 200,000 histories, and as many of 2 to 12 nodes, from a seed that is printed, or passed as SEED, and calls of up to 16,384 ranks.
+# simulate_all.sh -- `tutti simulate`: 200,000 histories, as many of other numbers of nodes, from a seed that is printed or passed as SEED;
+# calls of up to 16,384 ranks.
 # tier: long
 # timeout: 300
 # SPDX-License-Identifier: MIT

@@ -50,8 +50,8 @@ sed -n '$s/.*"loss": null.*"images_per_s": \([0-9.]*\).*/\1/p' diverged/metrics.
 # bf16 on whatever this machine has, but not in oneDNN's reference code, which is 100 times slower
 ONEDNN_VERBOSE=1 train traced --threads 1 --amp bf16 --max-steps 1 --eval-every 0
 ! grep -m 3 'exec.*convolution,ref' traced.out || fail "convolutions run in oneDNN's reference code"
-train bf16 -n 2 --threads 1 --amp bf16 --epochs 5
-accuracy_at_least bf16 0.97
+train bf16 -n 2 --threads 1 --amp bf16 --epochs 3
+accuracy_at_least bf16 0.93
 [ "$(field bf16/summary.json skipped_steps)" = 0 ] || fail "bf16 has no scaler"
 grep 'amp bf16' bf16.out
 tail -1 bf16.out

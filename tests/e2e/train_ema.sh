@@ -8,7 +8,9 @@ same_ema() { # WHAT RUN RUN
     same "$2" "$3"
 }
 for model in mlp mini_resnet; do # mini_resnet has buffers
-    keys="--model $model --ema 0.9 --max-steps 12 --batch-size 16 --eval-every 1 --threads 1"
+    batch=16
+    [ $model = mlp ] || batch=4
+    keys="--model $model --ema 0.9 --max-steps 12 --batch-size $batch --eval-every 1 --threads 1"
     train $model.whole $keys -n 2
     train $model.parts $keys -n 2 --checkpoint-every 5 --keep-checkpoints 0
     same_ema "checkpoints" $model.whole $model.parts

@@ -33,18 +33,18 @@ same adam adam_shares
 grep -q "^  MiB of state, rank  *0.07$" adam_shares.out || fail "two numbers a parameter are 0.15 MiB, a half 0.07"
 
 # More ranks than cores.
-three="--max-steps 8 --batch-size 8 --epochs 1 --threads 1"
+three="--max-steps 4 --batch-size 4 --epochs 1 --threads 1"
 train three -n 3 $three
 train three_again -n 3 $three --bucket-mb 1
 same three three_again
 
-# Batch norm over all ranks: 1 rank x batch 8 = 2 ranks x batch 4 with mini_resnet too; without it they differ at once.
+# Batch norm over all ranks: 1 rank x batch 4 = 2 ranks x batch 2 with mini_resnet too; without it they differ at once.
 # On the reference kernels: the fast ones choose other convolutions for another batch size, and round differently.
 export TUTTI_KERNELS=reference
 whole="--max-steps 2 --log-every 1 --epochs 1 --augment off --threads 1 --eval-every 0"
-train norm_one $whole --batch-size 8
-train norm_two -n 2 $whole --batch-size 4 --sync-bn
-train norm_apart -n 2 $whole --batch-size 4
+train norm_one $whole --batch-size 4
+train norm_two -n 2 $whole --batch-size 2 --sync-bn
+train norm_apart -n 2 $whole --batch-size 2
 for run in norm_one norm_two norm_apart; do losses $run >$run.loss; done
 close norm_one.loss norm_two.loss 1e-5
 ! (close norm_one.loss norm_apart.loss 1e-3) >/dev/null || fail "batch norm over each rank's share is no different"

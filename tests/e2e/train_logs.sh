@@ -91,7 +91,7 @@ PYTHON
 train whole $mlp --epochs 4
 timeout 180 "$TUTTI" train --run-dir killed $mlp --epochs 4 --checkpoint-every 20 --tensorboard --wandb offline >killed.out 2>&1 &
 job=$!
-until [ -e killed/checkpoints/step-00000060 ] || ! kill -0 $job 2>/dev/null; do :; done
+until [ -e killed/checkpoints/step-00000060 ] || ! kill -0 $job 2>/dev/null; do pause 1; done
 pid=$(pgrep -P $job || true)
 kill -KILL ${pid:-$job} 2>/dev/null || true
 { wait $job || true; } 2>/dev/null

@@ -45,7 +45,7 @@ esac
 case $found in *wandb*)
     "$python" "$SOURCE_DIR/tests/harness/wandb_server.py" port >server.out 2>server.err &
     server=$!
-    until [ -e port ] || ! kill -0 $server 2>/dev/null; do :; done
+    until [ -e port ] || ! kill -0 $server 2>/dev/null; do pause 10; done
     WANDB_BASE_URL=http://127.0.0.1:$(cat port) WANDB_API_KEY=$(printf '%040d' 0) WANDB_ERROR_REPORTING=false \
         timeout 180 "$python" -m wandb sync run/wandb/latest-run/ >sync.out 2>&1 || { cat sync.out; fail "wandb sync"; }
     kill $server && wait $server || fail "the server's end"

@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: MIT
 # ALL: each model with each level; else each level has one of the models.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
-keys="--batch-size 4 --max-steps 3 --eval-every 0 --schedule constant --warmup-epochs 0 --lr 0.01 --dropout 0.2"
+keys="--batch-size 2 --max-steps 3 --eval-every 0 --schedule constant --warmup-epochs 0 --lr 0.01 --dropout 0.2"
 equal() { # WHAT RUN RUN
     [ -n "$(digest "$2")" ] && [ "$(digest "$2")" = "$(digest "$3")" ] || fail "$1: $2 has $(digest "$2"), $3 $(digest "$3")"
 }

@@ -11,7 +11,7 @@ for model in ${ALL:+"mobilenet_v2 --lr 0.01" "vit --layers 2 --width 32 --heads 
     ${ALL:+"gpt2 --layers 2 --width 32 --heads 2 --context 12 --data shakespeare"} \
     "llama --layers 2 --width 32 --heads 4 --kv-heads 2 --context 12 --data shakespeare"; do
     name=${model%% *}
-    keys="--model $model --batch-size 8 --max-steps 4 --eval-every 0 --schedule constant --warmup-epochs 0 --threads 1"
+    keys="--model $model --batch-size 4 --max-steps 2 --eval-every 0 --schedule constant --warmup-epochs 0 --threads 1"
     language=
     if [ $name = gpt2 ] || [ $name = llama ]; then
         language=yes
@@ -20,8 +20,8 @@ for model in ${ALL:+"mobilenet_v2 --lr 0.01" "vit --layers 2 --width 32 --heads 
     train $name.one $keys --shards 2
     train $name.two $keys --shards 2 -n 2
     equal "$name on one rank and two" $name.one $name.two
-    train $name.resumed $keys --shards 2 -n 2 --checkpoint-every 2 --keep-checkpoints 0
-    train $name.again $keys --shards 2 --resume $name.resumed/checkpoints/step-00000002
+    train $name.resumed $keys --shards 2 -n 2 --checkpoint-every 1 --keep-checkpoints 0
+    train $name.again $keys --shards 2 --resume $name.resumed/checkpoints/step-00000001
     equal "$name resumed" $name.one $name.again
     train $name.plain $keys -n 2
     train $name.zero $keys -n 2 --zero 1
@@ -37,8 +37,8 @@ for model in ${ALL:+"mobilenet_v2 --lr 0.01" "vit --layers 2 --width 32 --heads 
             train sync.recompute $keys -n 2 --sync-bn --recompute
             equal "--sync-bn with --recompute" sync sync.recompute
         fi
-        train $name.shards $keys -n 2 --recompute --shards 2 --amp bf16 --checkpoint-every 2 --keep-checkpoints 0
-        train $name.shards.again $keys --shards 2 --amp bf16 --resume $name.shards/checkpoints/step-00000002
+        train $name.shards $keys -n 2 --recompute --shards 2 --amp bf16 --checkpoint-every 1 --keep-checkpoints 0
+        train $name.shards.again $keys --shards 2 --amp bf16 --resume $name.shards/checkpoints/step-00000001
         equal "$name of --shards with --recompute, and resumed without" $name.shards $name.shards.again
     fi
     # eval, predict and generate build the run's model; from a file of weights alone, the one that flags describe

@@ -37,6 +37,7 @@ done
 
 for model in ${ALL:+mlp} "vit --layers 4" resnet18; do
     rm -rf plain pipeline
+    [ "$model" != resnet18 ] || images="$images --max-steps 2"
     train plain --model $model $images
     train pipeline -n 2 --pipeline 2 --micro-batches 4 --model $model $images
     alike plain pipeline

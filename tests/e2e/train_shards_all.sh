@@ -1,5 +1,5 @@
 # `tutti train --shards 8`, the table: parameters, samples, losses and checkpoints are the same to the bit for any number of ranks and
-# threads, any buckets and transport, ZeRO 0 and 1, with and without accumulation.   tier: long   timeout: 600
+# threads, any buckets and transport, ZeRO 0, 1 and 3, with and without accumulation.   tier: long   timeout: 600
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs 2 --log-every 1 --checkpoint-every 17 --keep-checkpoints 0 --clip-grad-norm 1"
@@ -14,7 +14,7 @@ columns() { # DIR
     local p
     echo "$(of "$1" parameter_digest)" "$(of "$1" samples_digest)" \
         "$({ for p in train_loss val_loss val_accuracy; do of "$1" $p; done; sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; } | hash)" \
-        "$(cd "$1/checkpoints" && sha256sum step-*/*.safetensors latest/*.safetensors | hash)"
+        "$(for p in "$1"/checkpoints/{step-*,latest}; do saved "$p"; done | hash)"
 }
 differ=0
 row() { # WHAT RUN: the folder `now`
@@ -44,8 +44,10 @@ for run in $runs; do
     TUTTI_TRANSPORT=tcp train now -n 3 ${!run} --threads 1
     row "3 ranks over TCP" $run
     for n in 2 5; do
-        train now -n $n ${!run} --threads 1 --zero 1
-        row "$n ranks, ZeRO" $run
+        for zero in 1 3; do
+            train now -n $n ${!run} --threads 1 --zero $zero
+            row "$n ranks, ZeRO $zero" $run
+        done
     done
 done
 

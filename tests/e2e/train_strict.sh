@@ -4,7 +4,7 @@
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 export TUTTI_KERNELS=reference
 mlp="--model mlp --log-every 1 --max-steps 12 --batch-size 64 --threads 1 --checkpoint-every 5 --keep-checkpoints 0"
-resnet="--log-every 1 --max-steps 3 --batch-size 4 --threads 1 --eval-every 0"
+resnet="--log-every 1 --max-steps 2 --batch-size 2 --threads 1 --eval-every 0"
 
 # law NAME ARGUMENTS...: the same losses, accuracy and weights on both devices, and after resuming from either's checkpoint.
 law() {

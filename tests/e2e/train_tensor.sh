@@ -130,10 +130,15 @@ for layout in ${ALL:+"-n 2 --tensor 2" "-n 3 --zero 3"} "-n 4 --tensor 2"; do
     timeout 100 "$TUTTI" predict vit.1 $layout --out predict.2.csv >predict.out 2>&1 || { cat predict.out; fail "predict $layout"; }
     diff <(cut -d, -f1,2 predict.1.csv) <(cut -d, -f1,2 predict.2.csv) >/dev/null || fail "predictions with $layout"
 done
+for layout in ${ALL:+"-n 2 --pipeline 2"} "-n 4 --pipeline 2"; do # the bits of one rank, for all rows of all rounds
+    timeout 100 "$TUTTI" predict vit.1 $layout --batch-size 32 --out predict.2.csv >predict.out 2>&1 || { cat predict.out; fail "predict $layout"; }
+    cmp predict.1.csv predict.2.csv || fail "predictions with $layout"
+done
+timeout 100 "$TUTTI" predict vit.1 -n 4 --pipeline 2 --tensor 2 --out predict.2.csv >predict.out 2>&1 || { cat predict.out; fail "predict of both"; }
+diff <(cut -d, -f1,2 predict.1.csv) <(cut -d, -f1,2 predict.2.csv) >/dev/null || fail "predictions with both"
 refused 2 "--tensor 2 on 3 ranks: 3 is not a multiple of 2" "$TUTTI" eval all.2 -n 3 --tensor 2
 refused 2 "--tensor 2 divides a model among ranks, and there is one; expected 2 ranks, or a multiple: -n 2" "$TUTTI" eval all.2 --tensor 2
 refused 2 "gathers, with 3, a stage's weights in an order that messages decide" "$TUTTI" eval all.2 -n 4 --pipeline 2 --zero 3
-refused 2 "pipeline: predictions are made on the ranks of its last stage" "$TUTTI" predict all.2 -n 2 --pipeline 2 --out x.csv
 refused 2 "zero: 1 divides gradients and an optimizer's state, which are not needed here" "$TUTTI" eval all.2 -n 2 --zero 1
 printf 'First Citizen:\n' >prompt
 for run in all.2 llama.1; do

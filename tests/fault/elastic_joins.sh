@@ -54,7 +54,7 @@ for ((i = 0; joins + leaves < wanted; i++)); do
     run=run$i last=0 workers=0 nodes=() gone=() count=()
     new_port
     begin_node
-    until [ "$(members)" = "$workers" ]; do kill -0 "${node_pid[$name]}" || failed_run "$run" "the first node"; done
+    until [ "$(members)" = "$workers" ]; do kill -0 "${node_pid[$name]}" || failed_run "$run" "the first node"; pause 20; done
     for ((k = 0; k < 10; k++)); do
         ! at_its_end || break
         if [ ${#nodes[@]} = 1 ] || { [ ${#nodes[@]} -lt 4 ] && [ $((RANDOM % 2)) = 0 ]; }; then

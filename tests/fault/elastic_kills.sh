@@ -17,6 +17,7 @@ disturb_by_hand() { # DIR N MOST
     local agent='' n=$2 count full=0 events=0
     while [ -z "$agent" ] || [ ! -s "$1/metrics.jsonl" ]; do
         kill -0 "$job" 2>no-job || return 0
+        pause 10
         agent=$(agent_of "$job")
     done
     for ((events = 0; events < $3; events++)); do
@@ -77,7 +78,7 @@ for ((i = 0; killed < kills; i++)); do
     TUTTI_TRANSPORT=${transport:-auto} timeout -k 5 300 "$TUTTI" run -n "$n" "${chaos[@]}" "$TUTTI" train $flags >"run$i.out" 2>&1 &
     timeout=$!
     job=''
-    until [ -n "$job" ]; do job=$(pgrep -P $timeout) || kill -0 $timeout; done
+    until [ -n "$job" ]; do job=$(pgrep -P $timeout) || { kill -0 $timeout; pause 5; }; done
     [ "$how" != hand ] || disturb_by_hand "run$i" "$n" 5
     code=0
     wait $timeout || code=$?

@@ -6,7 +6,7 @@
 
 export GO=$work/go BRAKE_MS=5
 : >"$GO"
-keys="--model $BUILD_DIR/standin/braked_model.so --dropout 0.3 --shards 6 --batch-size 16 --epochs 40 --log-every 10 --checkpoint-every 100 --eval-every 10 --threads 1 --progress plain"
+keys="--model $BUILD_DIR/standin/braked_model.so --dropout 0.3 --shards 6 --batch-size 16 --epochs 26 --log-every 10 --checkpoint-every 100 --eval-every 10 --threads 1 --progress plain"
 keys="$keys --optimizer adamw --clip-grad-norm 1"
 lines() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
 results="samples_digest parameter_digest"
@@ -69,12 +69,13 @@ end stopped 0
 same_end whole stopped
 grep -q 'is killed: it is stopped, and others wait for it' stopped.out || { cat stopped.out; fail "the stopped worker was not replaced"; }
 
-# Killed again and again, with a checkpoint after each step: one rank may be about to begin the step that another still saves before.
-often="${keys/--epochs 40/--epochs 6} --checkpoint-every 1"
+# Killed again and again, with a checkpoint after each step, of which each writes its part: one rank may be about to begin the step that
+# another still saves before, and a checkpoint that is being written goes with the group.
+often="${keys/--epochs 26/--epochs 6} --checkpoint-every 1"
 train whole $often
 for seed in 2 4; do
     rm -rf often
-    timeout 180 "$TUTTI" run -n 3 --max-restarts 9 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero $((seed - 1)) >often.out 2>&1 &
+    timeout 180 "$TUTTI" run -n 3 --max-restarts 9 --chaos "kill=8,until=2,seed=$seed" "$TUTTI" train --run-dir "$PWD/often" $often --zero $((seed - 1)) --shard-copies $((seed / 2)) >often.out 2>&1 &
     job=$!
     end often 0
     same_end whole often
@@ -90,7 +91,7 @@ job=$!
 reach node 20
 TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 3 >guest.out 2>&1 &
 guest=$!
-until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; done
+until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it ended before the additional workers joined"; }; pause 20; done
 kill -TERM $guest
 wait $guest || { cat guest.out; fail "the additional workers ended with $?"; }
 end node 0

@@ -12,7 +12,7 @@ for _ in 1 2 3 4 5; do
     "$TUTTI" train --run-dir cut $keys --resume auto >cut.out 2>&1 &
     pid=$!
     until found=(cut/checkpoints/step-*.tmp/ema.safetensors) && [ -e "${found[0]}" ]; do
-        kill -0 $pid 2>kill.err || break
+        kill -0 $pid 2>kill.err && pause 1 || break
     done
     ! kill -KILL $pid 2>kill.err || killed=$((killed + 1))
     wait $pid || true

@@ -21,7 +21,7 @@ else
 fi
 ranks=(1 2 3) steps=(960 30 320)
 kinds=("--model mlp --amp bf16 --dropout 0.2 --epochs 20 --batch-size 30 --checkpoint-every 7"
-    "--model mini_resnet --dropout 0.2 --max-steps 30 --batch-size 8 --grad-accumulation 2 --checkpoint-every 4 --eval-every 0"
+    "--model mini_resnet --dropout 0.2 --max-steps 30 --batch-size 4 --grad-accumulation 2 --checkpoint-every 4 --eval-every 0"
     "--model mlp --amp fp16 --dropout 0.2 --epochs 20 --batch-size 10 --grad-accumulation 3 --checkpoint-every 3 --zero 1 --optimizer adamw")
 for k in 0 1 2; do
     train "whole$k" -n ${ranks[k]} ${kinds[k]} --threads 1

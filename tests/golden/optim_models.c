@@ -1,4 +1,4 @@
-/* every model compared with PyTorch's: losses, first gradients, ten SGD steps.   timeout: 300   SPDX-License-Identifier: MIT
+/* every model compared with PyTorch's: losses, first gradients, ten SGD steps.   timeout: 300   breadth: 300   SPDX-License-Identifier: MIT
  *
  * Weights, images and labels are drawn here as tools/make_golden.py drew them; a CRC-32 of the weights in the golden file
  * confirms that they are bit-identical to PyTorch's.
@@ -236,10 +236,13 @@ static void train(const char *name, tutti_model *model, int steps)
     golden_close(&g);
 }
 
-/* The strict device is as slow as the reference kernels. */
-static int affordable(int steps)
+/* The reference kernels' loops are slow, and the strict device's are those: three, or with ALL, on the CPU, all. */
+static int affordable(int steps, tutti_kernels kernels)
 {
-    return test_device().kind == TUTTI_STRICT && steps > 3 ? 3 : steps;
+    const bool loops = test_device().kind == TUTTI_STRICT ||
+                       (kernels == TUTTI_KERNELS_REFERENCE && !getenv("ALL"));
+
+    return loops && steps > 3 ? 3 : steps;
 }
 
 /* steps: how many of the ten this combination can afford. */
@@ -336,7 +339,7 @@ static void train_amp(const golden *g, const char *name, tutti_model *model,
                      TUTTI_OK);
     snprintf(key, sizeof key, "%s.losses", name);
     losses = golden_tensor(g, key, "F64", &n);
-    n = strcmp(name, "mini_resnet") == 0 ? (size_t)affordable((int)n) : n;
+    n = strcmp(name, "mini_resnet") == 0 ? (size_t)affordable((int)n, TUTTI_KERNELS_ONEDNN) : n;
     for (size_t step = 0; step < n; step++) {
         const double loss = (double)train_step(model, optim, &b, shape, NULL, TUTTI_BF16);
         const double error = fabs(loss - losses[step]) / losses[step];
@@ -413,7 +416,7 @@ int main(void)
         CASE(linear_with_onednn, "linear", TUTTI_KERNELS_ONEDNN, .steps = STEPS),
         CASE(mlp_with_onednn, "mlp", TUTTI_KERNELS_ONEDNN, .steps = STEPS),
         CASE(mini_resnet_with_onednn, "mini_resnet", TUTTI_KERNELS_ONEDNN,
-             .steps = affordable(STEPS)),
+             .steps = affordable(STEPS, TUTTI_KERNELS_ONEDNN)),
         CASE(mlp_in_bf16_with_onednn, "mlp", TUTTI_KERNELS_ONEDNN, .amp = &mlp_tolerance),
         CASE(mini_resnet_in_bf16_with_onednn, "mini_resnet", TUTTI_KERNELS_ONEDNN,
              .amp = &mini_resnet_tolerance),
@@ -421,7 +424,7 @@ int main(void)
         CASE(linear_with_reference_kernels, "linear", TUTTI_KERNELS_REFERENCE, .steps = STEPS),
         CASE(mlp_with_reference_kernels, "mlp", TUTTI_KERNELS_REFERENCE, .steps = STEPS),
         CASE(mini_resnet_with_reference_kernels, "mini_resnet", TUTTI_KERNELS_REFERENCE,
-             .steps = STEPS),
+             .steps = affordable(STEPS, TUTTI_KERNELS_REFERENCE)),
         CASE(mlp_in_bf16_emulated, "mlp", TUTTI_KERNELS_REFERENCE, .amp = &mlp_tolerance),
     };
     const size_t n = TUTTI__COUNT_OF(tests) - (test_device().kind == TUTTI_CPU ? 0 : 4);

@@ -7,17 +7,13 @@ SEED=${SEED:-1}
 RANDOM=$SEED
 export TMPDIR=$work/.tmp # a launcher must leave nothing there
 mkdir "$TMPDIR"
-exec {nothing}<> <(:)
 
-pause() { # MILLISECONDS, without a process
-    printf -v seconds '%d.%03d' $(($1 / 1000)) $(($1 % 1000))
-    read -r -t "$seconds" -u "$nothing" || true
-}
 now_us() { echo "${EPOCHREALTIME//[!0-9]/}"; }
 # Checks that an ended job left no processes with its folder, and no temporary files.
 nothing_left() { # DIR
     local end=$((SECONDS + 60))
     while pgrep -f -- "--run-dir $PWD/$1 " >left; do
+        pause 10
         [ $SECONDS -lt $end ] || fail "$1: left $(pgrep -af -- "--run-dir $PWD/$1 ")"
     done
     [ -z "$(find "$1" -name '*.tmp' -o -name 'earlier*')" ] || fail "$1: temporary files are left: $(find "$1" -name '*.tmp' -o -name 'earlier*')"
@@ -32,8 +28,7 @@ same_bits() { # WHOLE DIR
         [ "$(field "$2/summary.json" $key)" = "$(field "$1/summary.json" $key)" ] ||
             failed_run "$2" "$key is $(field "$2/summary.json" $key), undisturbed $(field "$1/summary.json" $key)"
     done
-    cmp "$1/checkpoints/latest/model.safetensors" "$2/checkpoints/latest/model.safetensors" || failed_run "$2" "model"
-    cmp "$1/checkpoints/latest/optimizer.safetensors" "$2/checkpoints/latest/optimizer.safetensors" || failed_run "$2" "optimizer"
+    same_saved "$1/checkpoints/latest" "$2/checkpoints/latest" || failed_run "$2" "the last checkpoint"
     nothing_left "$2"
 }
 same_end() { # WHOLE DIR
@@ -60,6 +55,7 @@ begin() { # DIR N ARGUMENTS...: in the background, as $job
 reach() { # DIR STEP
     until grep -q "^{\"step\": $2," "$1/metrics.jsonl" 2>reach.err; do
         kill -0 $job 2>kill.err || failed_run "$1" "it has ended before step $2"
+        pause 20
     done
 }
 end() { # DIR CODE

@@ -14,6 +14,12 @@ trap '[ $BASHPID != $$ ] || { end_all; rm -rf "$work"; }' EXIT # not in a child 
 export TUTTI_COLOR=never LC_ALL=C.UTF-8
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT NO_COLOR OMP_NUM_THREADS
 
+exec {nothing}<> <(:)
+pause() { # MILLISECONDS, without a process. Between the looks of a loop that waits: one without a pause takes a core from what it waits for.
+    local seconds
+    printf -v seconds '%d.%03d' $(($1 / 1000)) $(($1 % 1000))
+    read -r -t "$seconds" -u "$nothing" || true
+}
 fail() {
     echo "FAILED: $*"
     exit 1
@@ -46,7 +52,7 @@ killed_is_named() { # RANK ARGUMENTS...: a run, into "killed", of which that ran
     shift
     "$TUTTI" train --run-dir killed "$@" --max-steps 1000000 --epochs 1000000 --eval-steps 0 --eval-every 0 >killed.out 2>&1 &
     run=$!
-    until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; done
+    until grep -q '"step": 3,' killed/metrics.jsonl 2>/dev/null; do kill -0 $run || { cat killed.out && fail "it ended early"; }; pause 5; done
     kill -KILL "$(process_of "$rank" "run-dir killed")"
     wait $run || code=$?
     [ $code != 0 ] || fail "a killed rank was not noticed"
@@ -57,6 +63,15 @@ mute() { ! grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 says \"$2\"";
 field() { sed -n "s/^.*\"$2\": \"\{0,1\}\([^,\"}]*\).*$/\1/p" "$1" | tail -1; } # FILE KEY
 digest() { field "$1/summary.json" parameter_digest; }
 losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
+# The tensors of a checkpoint with their digests, whether they are in one file or in parts; and whether two have the same.
+saved() { # CHECKPOINT
+    local file
+    for file in "$1"/{model,optimizer}.safetensors; do
+        [ -e "$file" ] || file=$file.index.json
+        "$TUTTI" checkpoint show --digest "$file" | sed '1,/^  name /d; s/  */ /g' | sort
+    done
+}
+same_saved() { [ -n "$(saved "$1")" ] && diff <(saved "$1") <(saved "$2"); } # CHECKPOINT CHECKPOINT
 same() { [ "$(digest "$1")" = "$(digest "$2")" ] || fail "digests of $1 and $2 differ"; }
 # Of each logged step: number, loss, norm of the gradients.
 figures() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*"grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl"; }
@@ -83,7 +98,7 @@ close() {
 }
 freeze() { # PID: returns when its threads stand still, too: one in a system call ends that first
     kill -STOP "$1"
-    while grep -h '^State:' "/proc/$1/task/"*/status 2>freeze.err | grep -qv '[Tt] ('; do :; done
+    while grep -h '^State:' "/proc/$1/task/"*/status 2>freeze.err | grep -qv '[Tt] ('; do pause 1; done
 }
 # launched DIR LAUNCHER... -- ARGUMENTS...: a run in folder DIR, whose ranks LAUNCHER starts
 launched() {

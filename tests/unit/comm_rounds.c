@@ -48,7 +48,6 @@ typedef struct world {
     node *nodes;
     posted **pairs; /* [from * size + to] */
     char failure[256];
-    int ranks[64]; /* of each number */
 } world;
 
 #define FAIL(w, ...)                                                                               \
@@ -364,52 +363,59 @@ static uint64_t sum_of(uint64_t left, uint64_t right)
     return mix(mix(left, 5), right);
 }
 
-/* The rank with the place in its block that comes before or after another's: first of the nearest blocks, last of the farthest. */
-static bool is_before(const tutti__coll *call, int a, int b)
+static bool is_product(int n)
 {
-    int below = 1;
-
-    for (int i = 0; below < call->size; i++) {
-        const int block = i < TUTTI__COLL_LEVELS && call->block[i] ? call->block[i] : call->size,
-                  place = a % block / below, other = b % block / below;
-
-        if (place != other)
-            return place < other;
-        below = block;
-    }
-    return false;
+    for (int r = 2; r <= 7; r++)
+        while (n % r == 0)
+            n /= r;
+    return n == 1;
 }
 
-/* Of each number of a group of a power of two: its rank. Numbers go by blocks if those are powers of two. */
-static void order_ranks(world *w)
+/* The common order of a level's places, from its definition in order.h. */
+static uint64_t sum_of_places(uint64_t *sum, int places)
 {
-    const tutti__coll *call = &w->call;
-    bool by_blocks = true;
+    int kept = places, n, divided = 1;
+    bool given = false;
 
-    for (int i = 0; i < TUTTI__COLL_LEVELS; i++)
-        by_blocks = by_blocks && (call->block[i] & (call->block[i] - 1)) == 0;
-    for (int rank = 0; rank < call->size; rank++) {
-        int before = 0;
-
-        for (int other = 0; other < call->size && by_blocks; other++)
-            before += is_before(call, other, rank);
-        w->ranks[by_blocks ? before : rank] = rank;
+    while (!is_product(kept))
+        kept--;
+    for (n = kept; n > 1 || !given;) {
+        for (int r = 2; r <= 7 && n > 1; r++)
+            if (n % r == 0) {
+                n /= r;
+                divided *= r;
+                for (int i = 0; i < n; i++)
+                    for (int k = 1; k < r; k++)
+                        sum[i] = sum_of(sum[i], sum[i + k * n]);
+                break;
+            }
+        for (int x = kept; x < places && !given && (divided >= 5 || n == 1); x++)
+            sum[(x - kept) % n] = sum_of(sum[(x - kept) % n], sum[x]);
+        given = given || divided >= 5 || n == 1;
     }
+    return sum[0];
 }
 
-/* The common order, from its definition in pairs.h: the sum of numbers i, i + d, i + 2d, ... */
-static uint64_t common_sum(const world *w, int i, int d, size_t index)
+/* Of the block of a level that begins with a rank. */
+static uint64_t sum_of_block(const tutti__coll *call, int level, int first, size_t index)
 {
-    int p = 1, pairs;
+    int block = level < TUTTI__COLL_LEVELS && call->block[level] ? call->block[level] : call->size,
+        below = level > 0 ? call->block[level - 1] : 1;
+    uint64_t sum[64];
 
-    while (2 * p <= w->call.size)
-        p *= 2;
-    pairs = w->call.size - p;
-    if (d < p)
-        return sum_of(common_sum(w, i, 2 * d, index), common_sum(w, i + d, 2 * d, index));
-    if (i < pairs)
-        return sum_of(leaf(2 * i, index).hash, leaf(2 * i + 1, index).hash);
-    return leaf(pairs > 0 ? i + pairs : w->ranks[i], index).hash;
+    for (int i = 0; i < block / below; i++)
+        sum[i] = level > 0 ? sum_of_block(call, level - 1, first + i * below, index)
+                           : leaf(first + i, index).hash;
+    return sum_of_places(sum, block / below);
+}
+
+static uint64_t common_sum(const tutti__coll *call, size_t index)
+{
+    int levels = 0;
+
+    while (levels < TUTTI__COLL_LEVELS && call->block[levels])
+        levels++;
+    return sum_of_block(call, levels, 0, index);
 }
 
 /* What an element of rank's DST must have: who contributes, and which element of theirs. */
@@ -422,7 +428,7 @@ static symbol expected(const world *w, int rank, size_t i)
 
     if (!t->reduces)
         return leaf(from, index);
-    return (symbol){w->algorithm->in_common_order ? common_sum(w, 0, 1, index) : 0,
+    return (symbol){w->algorithm->in_common_order ? common_sum(&w->call, index) : 0,
                     w->call.size == 64 ? UINT64_MAX : ((uint64_t)1 << w->call.size) - 1,
                     (uint32_t)index, true};
 }
@@ -432,7 +438,6 @@ static void check_results(world *w)
     uint64_t all = w->call.size == 64 ? UINT64_MAX : ((uint64_t)1 << w->call.size) - 1;
     symbol *first = NULL;
 
-    order_ranks(w);
     for (int r = 0; r < w->call.size; r++) {
         node *me = &w->nodes[r];
 
@@ -542,8 +547,8 @@ static void check_counts(const tutti__coll_algorithm *algorithm, int size, int r
 
 static void test_every_algorithm(void **state)
 {
-    static const int SIZES[] = {2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
-                                12, 13, 14, 15, 16, 17, 31, 32, 33, 64};
+    static const int SIZES[] = {2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                13, 14, 15, 16, 17, 23, 31, 32, 33, 47, 64};
 
     (void)state;
     for (size_t a = 0; a < tutti__coll_n_algorithms; a++) {
@@ -563,12 +568,14 @@ static void test_every_algorithm(void **state)
     }
 }
 
-/* Hosts below switches; those of a group with a rank a host; blocks of which some are no powers of two. */
+/* Hosts below switches; those of a group with a rank a host; blocks, and numbers of them, of which some are no powers of two, or no products of 2, 3, 5, 7. */
 static void test_levels(void **state)
 {
     static const struct {
         int size, block[2];
-    } LAYOUTS[] = {{16, {2, 8}}, {16, {1, 4}}, {32, {4, 8}}, {24, {2, 8}}, {27, {3, 9}}};
+    } LAYOUTS[] = {{16, {2, 8}},  {16, {1, 4}}, {32, {4, 8}}, {24, {2, 8}},
+                   {27, {3, 9}},  {22, {11}},   {33, {3}},    {44, {2, 22}},
+                   {63, {7, 21}}, {52, {13}},   {61, {0}}};
 
     (void)state;
     for (size_t a = 0; a < tutti__coll_n_algorithms; a++)

@@ -460,7 +460,7 @@ static void pieces_give_the_same(void **state)
 /* Each takes time in proportion to the square of a text of one letter, or worse, in its own way. */
 static void slow_patterns_end(void **state)
 {
-    enum { BYTES = 4 << 20 };
+    enum { BYTES = 1 << 20 };
     static const struct {
         const char *pre, *named;
     } rows[] = {

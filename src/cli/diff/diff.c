@@ -5,11 +5,13 @@
 #include "checkpoint/output.h"
 #include "cli/cli.h"
 #include "train/config/agreement.h"
+#include "train/output/counter.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,9 +43,11 @@ static const char HELP[] =
     "  --json FILE     the result as a JSON object; -: to standard output, in place of the text\n"
     "  -h, --help      this text\n"
     "\n"
-    "Exit code: 0 if they are equal, 1 if they differ, 2 if they cannot be compared, "
-    "4 for want\n"
-    "of memory or disk.\n";
+    "Where a run has values that are NaN or infinite, it says where they came first.\n"
+    "\n"
+    "Exit code: 0 if they are equal, 1 if they differ, 2 if they cannot be compared, or not "
+    "be\n"
+    "run again, 4 for want of memory or disk.\n";
 
 typedef struct command_line {
     const char *paths[2];
@@ -92,6 +96,38 @@ static tutti_status take_flag(command_line *line, int argc, char **argv, int *i)
     return TUTTI_OK;
 }
 
+/* Whether the reruns' folders can be made in it, as far as can be told before. */
+static tutti_status check_keep(const char *folder)
+{
+    static const char *const made[] = {"a", "b", "a.log", "b.log"};
+    char path[PATH_MAX];
+    struct stat st;
+    size_t n;
+
+    if (snprintf(path, sizeof path, "%s", folder) >= PATH_MAX - 16 || !*folder)
+        return tutti__fail(TUTTI_ERR_ARG, "--keep: \"%.60s\" is no name of a folder", folder);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(made); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, made[i]);
+        if (lstat(path, &st) == 0)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "--keep: %s exists already; remove it, or name another folder",
+                               path);
+    }
+    snprintf(path, sizeof path, "%s", folder);
+    while (stat(path, &st) != 0 && errno == ENOENT && strcmp(path, ".") != 0) {
+        for (n = strlen(path); n > 0 && path[n - 1] == '/';)
+            n--;
+        while (n > 0 && path[n - 1] != '/')
+            n--;
+        snprintf(path + n, sizeof path - n, "%s", n > 0 ? "" : ".");
+    }
+    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+        return tutti__fail(TUTTI_ERR_ARG, "--keep: %s is not a folder", path);
+    if (access(path, W_OK | X_OK) != 0)
+        return tutti__fail_errno(errno, "--keep: cannot write to %s", path);
+    return TUTTI_OK;
+}
+
 static tutti_status read_line(command_line *line, int argc, char **argv)
 {
     bool only_paths = false;
@@ -110,6 +146,8 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
         return tutti__fail(TUTTI_ERR_ARG, "--rerun needs two runs");
     if (line->keep && !line->rerun)
         return tutti__fail(TUTTI_ERR_ARG, "--keep is for --rerun, which was not given");
+    if (line->keep)
+        TUTTI_TRY(check_keep(line->keep));
     return line->json ? tutti__output_check("--json", line->json) : TUTTI_OK;
 }
 
@@ -117,8 +155,8 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
 
 static bool nothing_in_common(const tutti__diff_result *r)
 {
-    return r->runs == 2 && tutti__diff_is_equal(r) && r->steps == 0 && r->checkpoints == 0 &&
-           r->lines == 0 && !r->same_end;
+    return r->runs == 2 && tutti__diff_is_equal(r) && r->extent.entries == 0 &&
+           r->checkpoints == 0 && r->lines == 0 && !r->same_end;
 }
 
 /* The file in which run i has the weights of the finding, if it is still there. */
@@ -150,17 +188,31 @@ static tutti_status find_elements(tutti__diff_result *r)
                                &tensors);
 }
 
+/* Of one run: whether there is anything to say of it. */
+static tutti_status check_ranks(const tutti__diff_result *result)
+{
+    const tutti__diff_run *run = &result->run[0];
+
+    if (result->ranks_extent[0].entries > 0 || result->nan[0].source != TUTTI__DIFF_EQUAL ||
+        result->infinite[0].source != TUTTI__DIFF_EQUAL)
+        return TUTTI_OK;
+    if (run->record.files < 2)
+        return tutti__fail(
+            TUTTI_ERR_NOT_FOUND,
+            "%s has no record of several ranks (tutti train --trace-digests -n N), so "
+            "there is nothing to compare; give a second run",
+            run->path);
+    return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                       "the record of %s has nothing that several ranks have in common; give a "
+                       "second run",
+                       run->path);
+}
+
 static tutti_status compare(tutti__diff_result *result, const command_line *line)
 {
     *result = (tutti__diff_result){.runs = line->n, .tolerance = line->tolerance};
     for (size_t i = 0; i < line->n; i++)
         TUTTI_TRY(tutti__diff_read(&result->run[i], line->paths[i]));
-    if (line->n == 1 && result->run[0].record.files < 2)
-        return tutti__fail(
-            TUTTI_ERR_NOT_FOUND,
-            "%s has no record of several ranks (tutti train --trace-digests -n N), so "
-            "there is nothing to compare; give a second run",
-            line->paths[0]);
     if (line->n == 2) {
         TUTTI_TRY(
             tutti__diff_keys(&result->keys, &result->n_keys, &result->run[0], &result->run[1]));
@@ -168,9 +220,11 @@ static tutti_status compare(tutti__diff_result *result, const command_line *line
         TUTTI_TRY(find_elements(result));
         TUTTI_TRY(tutti__diff_files(result));
     }
-    for (size_t i = 0; i < line->n; i++)
+    for (size_t i = 0; i < line->n; i++) {
         TUTTI_TRY(tutti__diff_ranks(result, i));
-    return TUTTI_OK;
+        TUTTI_TRY(tutti__diff_not_finite(result, i));
+    }
+    return line->n == 1 ? check_ranks(result) : TUTTI_OK;
 }
 
 static void free_result(tutti__diff_result *result)
@@ -208,6 +262,7 @@ static tutti_status tell(const tutti__diff_result *result, const command_line *l
                            line->paths[0], line->paths[1]);
     if (!line->json || strcmp(line->json, "-") != 0)
         tutti__diff_print(stdout, result);
+    TUTTI_TRY(tutti__flush_output());
     *code_p = tutti__diff_is_equal(result) ? 0 : 1;
     return line->json ? write_json(result, line->json) : TUTTI_OK;
 }
@@ -237,12 +292,12 @@ static tutti_status make_folder(const command_line *line, char folder[PATH_MAX])
     return tutti__fail_errno(errno, "cannot make a folder for the reruns, %s", folder);
 }
 
-/* The two runs are compared as far as their files go, then again. */
-static tutti_status rerun(const tutti__diff_result *known, const command_line *line, int *code_p)
+/* Runs both again, and compares these runs; nothing of them is needed after that. */
+static tutti_status compare_again(tutti__diff_result *result, const tutti__diff_result *known,
+                                  const command_line *line)
 {
     char folder[PATH_MAX], a[PATH_MAX + 8], b[PATH_MAX + 8];
     command_line again = *line;
-    tutti__diff_result result = {.runs = 0};
     tutti_status status = make_folder(line, folder);
 
     if (status != TUTTI_OK)
@@ -253,18 +308,46 @@ static tutti_status rerun(const tutti__diff_result *known, const command_line *l
     again.paths[1] = b;
     status = tutti__diff_rerun(known, folder);
     if (status == TUTTI_OK)
-        status = compare(&result, &again);
-    for (size_t i = 0; i < result.runs; i++)
-        result.run[i].path = line->paths[i];
+        status = compare(result, &again);
+    for (size_t i = 0; i < result->runs; i++)
+        result->run[i].path = line->paths[i];
+    if (!line->keep)
+        nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return status;
+}
+
+/* From making the folder to its removal a closed pipe is no reason to end, and a signal stops the runs. */
+static tutti_status rerun(const tutti__diff_result *known, const command_line *line, int *code_p)
+{
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    tutti__diff_result result = {.runs = 0};
+    struct sigaction before;
+    tutti_status status;
+
+    sigaction(SIGPIPE, &ignore, &before);
+    tutti__counter_catch_signals();
+    status = compare_again(&result, known, line);
+    sigaction(SIGPIPE, &before, NULL);
     if (status == TUTTI_OK)
-        status = tell(&result, &again, code_p);
+        status = tell(&result, line, code_p);
     if (status == TUTTI_OK && *code_p == 0 && !tutti__diff_is_equal(known))
         tutti__diff_note("the runs themselves differ: what made them differ did not happen again "
                          "(another machine, environment or version, a fault, or files that have "
                          "changed since)");
     free_result(&result);
-    if (!line->keep)
-        nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return status;
+}
+
+/* What is known without reruns, which have failed. */
+static tutti_status tell_known(const tutti__diff_result *known, const command_line *line,
+                               tutti_status status)
+{
+    char *why = strdup(tutti_last_error());
+    int code;
+
+    if (why && !nothing_in_common(known) && tell(known, line, &code) == TUTTI_OK)
+        status = tutti__fail(status, "%s", why);
+    free(why);
     return status;
 }
 
@@ -284,12 +367,17 @@ int tutti__cli_diff(int argc, char **argv)
     if (status != TUTTI_OK)
         return tutti__report_usage("tutti diff", status);
     status = compare(&result, &line);
-    again = line.rerun && (!tutti__diff_is_equal(&result) || nothing_in_common(&result));
+    again = status == TUTTI_OK && line.rerun &&
+            (!tutti__diff_is_equal(&result) || nothing_in_common(&result));
     if (status == TUTTI_OK)
         status = again ? rerun(&result, &line, &code) : tell(&result, &line, &code);
+    if (status != TUTTI_OK && again)
+        status = tell_known(&result, &line, status);
     free_result(&result);
     if (status == TUTTI_OK)
         return code;
     tutti__print_line(stderr, "tutti diff: %s", tutti_last_error());
+    if (tutti__counter_stopped())
+        return 128 + tutti__counter_stopped();
     return tutti_status_exit_code(status) == 4 ? 4 : 2; /* 1 means that they differ */
 }

@@ -26,7 +26,8 @@ typedef struct tutti__diff_line {
     int rank, shard; /* shard -1: of the step itself */
     int file;        /* digests/rank-FILE.jsonl */
     uint64_t offset, hash;
-    size_t bytes;
+    size_t bytes, entries;
+    bool not_finite; /* an entry's norm is NaN or infinite */
 } tutti__diff_line;
 
 typedef struct tutti__diff_record {
@@ -41,9 +42,9 @@ typedef struct tutti__diff_entry {
     int micro;        /* batch of an accumulation, from 0 */
     const char *name; /* borrowed from the line's JSON */
     const char *digest;
-    double norm, dot; /* NaN: not known, or no number */
-    size_t order;     /* of execution */
-    size_t nth;       /* of the entries of the step with this phase and name */
+    double norm, dot;
+    size_t order; /* of execution */
+    size_t nth;   /* of the entries of the step with this phase and name */
 } tutti__diff_entry;
 
 /* One line, in memory. Entries are in order of phase, name, nth. */
@@ -51,6 +52,8 @@ typedef struct tutti__diff_step {
     json_t *json;
     tutti__diff_entry *entries;
     size_t n;
+    bool has_rates; /* a parameter without an entry of its own learning rate has `rate` */
+    double rate;
 } tutti__diff_step;
 
 /* ---- Runs ---------------------------------------------------------------------------------------------------- */
@@ -70,7 +73,7 @@ tutti_status tutti__diff_read(tutti__diff_run *run, const char *path);
 void tutti__diff_free(tutti__diff_run *run);
 tutti_status tutti__diff_record_read(tutti__diff_record *record, const char *run_dir);
 void tutti__diff_record_free(tutti__diff_record *record);
-/* The line's entries. FORMAT, with file and step, if it is damaged. */
+/* The line's entries. IO, FORMAT if the file has changed since. */
 tutti_status tutti__diff_load(tutti__diff_step *step, const char *run_dir,
                               const tutti__diff_line *line);
 void tutti__diff_unload(tutti__diff_step *step);
@@ -94,9 +97,9 @@ tutti_status tutti__diff_keys(tutti__diff_key **keys_p, size_t *n_p, const tutti
 /* ---- The comparison ------------------------------------------------------------------------------------------ */
 
 typedef enum tutti__diff_source {
-    TUTTI__DIFF_EQUAL,      /* in what both have */
-    TUTTI__DIFF_RECORD,     /* by entries of the records */
-    TUTTI__DIFF_RANKS,      /* between ranks of one run, by its record */
+    TUTTI__DIFF_EQUAL,  /* in what both have */
+    TUTTI__DIFF_RECORD, /* by entries of the records */
+    TUTTI__DIFF_RANKS, /* between ranks of one run, by its record; b is the rank that left the others */
     TUTTI__DIFF_CHECKPOINT, /* by tensors */
     TUTTI__DIFF_METRICS,    /* by a figure of metrics.jsonl */
     TUTTI__DIFF_SUMMARY     /* by the digest of the final parameters */
@@ -130,29 +133,43 @@ typedef struct tutti__diff_finding {
     double relative[TUTTI__DIFF_PHASES]; /* the largest difference of norm and projection */
 } tutti__diff_finding;
 
+/* What was compared of records. */
+typedef struct tutti__diff_extent {
+    uint64_t steps, entries;
+    size_t ranks, shards; /* that a step has, at most */
+} tutti__diff_extent;
+
 typedef struct tutti__diff_result {
     tutti__diff_run run[2];
     size_t runs; /* 1: only its ranks are compared */
     double tolerance;
     tutti__diff_key *keys;
     size_t n_keys;
-    tutti__diff_finding first;            /* of the two runs */
-    tutti__diff_finding ranks[2];         /* between ranks of each */
-    uint64_t steps;                       /* recorded steps that were compared */
+    tutti__diff_finding first;    /* of the two runs */
+    tutti__diff_finding ranks[2]; /* between ranks of each */
+    tutti__diff_finding nan[2],
+        infinite[2];           /* of each, where it has such values first; source EQUAL: nowhere */
+    tutti__diff_extent extent; /* of the two runs */
+    tutti__diff_extent ranks_extent[2];
     uint64_t checkpoints, tensors, lines; /* compared, of checkpoints and of metrics.jsonl */
     bool same_end; /* both have ended at one step, with equal final parameters */
 } tutti__diff_result;
 
-/* By their records: fills first, steps. */
+/* By their records: fills first, extent. */
 tutti_status tutti__diff_records(tutti__diff_result *result);
-/* Between the ranks of run i. */
+/* Between the ranks of run i: fills its ranks, ranks_extent. */
 tutti_status tutti__diff_ranks(tutti__diff_result *result, size_t i);
+/* Fills nan and infinite of run i. Infinite values count in steps alone: a mask may have them. Not those of gradients with a loss
+ * scale, which overflow now and then. */
+tutti_status tutti__diff_not_finite(tutti__diff_result *result, size_t i);
 /* What the records leave open: by checkpoints of the same steps, metrics and results, after the last step that is known to be equal. */
 tutti_status tutti__diff_files(tutti__diff_result *result);
 bool tutti__diff_has_checkpoint(const tutti__diff_run *run, uint64_t step);
-/* Tensors of the checkpoints that both runs have of this step. finding: unchanged if they are equal; *tensors_p grows. */
+/* Tensors of the checkpoints that both runs have of this step. finding: unchanged if they are equal; *tensors_p grows. gap: "", or why
+ * some of it could not be compared: a file that is missing or damaged. */
 tutti_status tutti__diff_checkpoint(const tutti__diff_run run[2], uint64_t step,
-                                    tutti__diff_finding *finding, uint64_t *tensors_p);
+                                    tutti__diff_finding *finding, uint64_t *tensors_p,
+                                    char gap[1024]);
 /* Of two weight files: how many elements of how many tensors differ, and the first; *equal_p. `only`: this tensor alone; NULL: all. */
 tutti_status tutti__diff_tensors(const char *a, const char *b, const char *only, bool *equal_p,
                                  char name[600], char detail[400], uint64_t *tensors_p);
@@ -163,6 +180,9 @@ tutti_status tutti__diff_tensors(const char *a, const char *b, const char *only,
 void tutti__diff_cause(const tutti__diff_result *result, char *text, size_t size);
 /* The verdict: "equal: ..." or "different: ...". */
 void tutti__diff_verdict(const tutti__diff_result *result, char *text, size_t size);
+/* "the result of module fc1"; and where: "step 3, rank 1: the result of module fc1". */
+void tutti__diff_what(const tutti__diff_finding *finding, char *text, size_t size);
+void tutti__diff_place(const tutti__diff_finding *finding, char *text, size_t size);
 void tutti__diff_print(FILE *out, const tutti__diff_result *result);
 json_t *tutti__diff_json(const tutti__diff_result *result);
 bool tutti__diff_is_equal(const tutti__diff_result *result);

@@ -165,42 +165,65 @@ tutti_status tutti__diff_tensors(const char *a, const char *b, const char *only,
 
 /* ---- Checkpoints ----------------------------------------------------------------------------------------------- */
 
-/* One file of the checkpoints of a step, if both have it. */
+/* The path of a checkpoint's weights FILE, or of the index of its parts. False: it has neither. */
+static bool find_file(const tutti__diff_run *run, uint64_t step, const char *file,
+                      char path[PATH_MAX + 64])
+{
+    char folder[PATH_MAX], name[64];
+
+    snprintf(folder, sizeof folder, "%s/checkpoints/step-%08llu", run->path,
+             (unsigned long long)step);
+    snprintf(name, sizeof name, "%s", file);
+    if (!tutti__folder_holds(folder, name))
+        snprintf(name, sizeof name, "%s.index.json", file);
+    snprintf(path, PATH_MAX + 64, "%s/%s", folder, tutti__folder_holds(folder, name) ? name : file);
+    return tutti__folder_holds(folder, name);
+}
+
+/* One file of the checkpoints of a step; gap: why it was left out. */
 static tutti_status compare_checkpoint_file(const tutti__diff_run run[2], uint64_t step,
                                             const char *file, tutti__diff_finding *f,
-                                            uint64_t *tensors)
+                                            uint64_t *tensors, char gap[1024])
 {
-    char paths[2][PATH_MAX + 64];
-    bool equal;
+    char paths[2][PATH_MAX + 64], name[600], detail[400];
+    const bool is_model = strcmp(file, "model.safetensors") == 0;
+    bool has[2], equal;
+    tutti_status status;
 
-    for (int i = 0; i < 2; i++) {
-        char folder[PATH_MAX];
-
-        snprintf(folder, sizeof folder, "%s/checkpoints/step-%08llu", run[i].path,
-                 (unsigned long long)step);
-        if (!tutti__folder_holds(folder, file))
-            return TUTTI_OK;
-        snprintf(paths[i], sizeof paths[i], "%s/%s", folder, file);
-    }
-    TUTTI_TRY(tutti__diff_tensors(paths[0], paths[1], NULL, &equal, f->name, f->detail, tensors));
-    if (equal)
+    for (int i = 0; i < 2; i++)
+        has[i] = find_file(&run[i], step, file, paths[i]);
+    if (!has[0] || !has[1]) { /* not every optimizer has a state */
+        if (is_model || has[0] != has[1])
+            snprintf(gap, 1024, "there is no %.900s", paths[has[0] ? 1 : 0]);
         return TUTTI_OK;
+    }
+    status = tutti__diff_tensors(paths[0], paths[1], NULL, &equal, name, detail, tensors);
+    if (status != TUTTI_OK && status != TUTTI_ERR_MEMORY) {
+        snprintf(gap, 1024, "%.1000s", tutti_last_error());
+        return TUTTI_OK;
+    }
+    if (status != TUTTI_OK || equal)
+        return status;
     f->source = TUTTI__DIFF_CHECKPOINT;
     f->step = step;
     f->shard = -1;
-    f->phase = strcmp(file, "model.safetensors") == 0 ? TUTTI__DIFF_PARAMETER : TUTTI__DIFF_STATE;
+    f->phase = is_model ? TUTTI__DIFF_PARAMETER : TUTTI__DIFF_STATE;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->detail, sizeof f->detail, "%s", detail);
     f->a = (tutti__diff_side){.run = &run[0], .rank = -1};
     f->b = (tutti__diff_side){.run = &run[1], .rank = -1};
     return TUTTI_OK;
 }
 
 tutti_status tutti__diff_checkpoint(const tutti__diff_run run[2], uint64_t step,
-                                    tutti__diff_finding *finding, uint64_t *tensors_p)
+                                    tutti__diff_finding *finding, uint64_t *tensors_p,
+                                    char gap[1024])
 {
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
 
-    for (size_t i = 0; i < 2 && finding->source == TUTTI__DIFF_EQUAL; i++)
-        TUTTI_TRY(compare_checkpoint_file(run, step, files[i], finding, tensors_p));
+    *gap = '\0';
+    for (size_t i = 0; i < 2 && finding->source == TUTTI__DIFF_EQUAL && !*gap; i++)
+        TUTTI_TRY(compare_checkpoint_file(run, step, files[i], finding, tensors_p, gap));
     return TUTTI_OK;
 }
 
@@ -216,15 +239,24 @@ static tutti_status compare_checkpoints(tutti__diff_result *result)
 {
     const tutti__diff_run *a = &result->run[0];
     tutti__diff_finding *f = &result->first;
+    char gap[1024];
 
     for (size_t i = a->n_checkpoints; i-- > 0;) {
+        const uint64_t before = result->tensors;
+
         if (!tutti__diff_has_checkpoint(&result->run[1], a->checkpoints[i]) ||
             (f->knows_equal && a->checkpoints[i] <= f->equal_step))
             continue;
-        TUTTI_TRY(tutti__diff_checkpoint(result->run, a->checkpoints[i], f, &result->tensors));
-        result->checkpoints++;
+        TUTTI_TRY(tutti__diff_checkpoint(result->run, a->checkpoints[i], f, &result->tensors, gap));
+        result->checkpoints += result->tensors > before;
+        if (*gap)
+            tutti__diff_note("checkpoints of step %llu were not compared%s: %s",
+                             (unsigned long long)a->checkpoints[i],
+                             result->tensors > before ? " whole" : "", gap);
         if (f->source != TUTTI__DIFF_EQUAL)
             return TUTTI_OK;
+        if (*gap)
+            continue;
         f->knows_equal = true;
         f->equal_step = a->checkpoints[i];
     }
@@ -297,6 +329,21 @@ static void compare_metrics(tutti__diff_result *result)
 
 /* ---- Results ------------------------------------------------------------------------------------------------------ */
 
+/* Which of the final weights differ, if the runs still have them. */
+static void find_final(const tutti__diff_run run[2], tutti__diff_finding *f)
+{
+    char paths[2][PATH_MAX];
+    uint64_t tensors = 0;
+    bool equal;
+
+    for (int i = 0; i < 2; i++)
+        if (snprintf(paths[i], PATH_MAX, "%s/model.safetensors", run[i].path) >= PATH_MAX)
+            return;
+    if (tutti__diff_tensors(paths[0], paths[1], NULL, &equal, f->name, f->detail, &tensors) !=
+        TUTTI_OK)
+        f->name[0] = f->detail[0] = '\0';
+}
+
 static void compare_results(tutti__diff_result *result)
 {
     const json_t *a = result->run[0].summary, *b = result->run[1].summary;
@@ -312,6 +359,7 @@ static void compare_results(tutti__diff_result *result)
     if (result->same_end || f->source != TUTTI__DIFF_EQUAL)
         return;
     f->source = TUTTI__DIFF_SUMMARY;
+    f->has_gap = true;
     f->step = (uint64_t)json_integer_value(steps);
     f->shard = -1;
     f->phase = TUTTI__DIFF_PARAMETER;
@@ -319,6 +367,7 @@ static void compare_results(tutti__diff_result *result)
     f->b = (tutti__diff_side){.run = &result->run[1], .rank = -1};
     snprintf(f->a.digest, sizeof f->a.digest, "%.39s", json_string_value(x));
     snprintf(f->b.digest, sizeof f->b.digest, "%.39s", json_string_value(y));
+    find_final(result->run, f);
 }
 
 tutti_status tutti__diff_files(tutti__diff_result *result)

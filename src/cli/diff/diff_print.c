@@ -12,24 +12,39 @@ static const char *const words[TUTTI__DIFF_PHASES] = {
 #undef PHASE
 };
 
-static void print_side(FILE *out, const char *what, const tutti__diff_side *side)
+/* "norm 1.5", also where it is not finite. */
+static void number_text(double value, char text[32])
 {
-    if (side->absent)
-        tutti__print_line(out, "  %s  %s: it has none", what, side->run->path);
-    else if (isnan(side->norm))
-        tutti__print_line(out, "  %s  %s: digest %s", what, side->run->path, side->digest);
+    if (isnan(value))
+        snprintf(text, 32, "NaN");
     else
-        tutti__print_line(out, "  %s  %s: digest %s, norm %.9g, projection %.9g", what,
-                          side->run->path, *side->digest ? side->digest : "-", side->norm,
-                          side->dot);
+        snprintf(text, 32, "%.9g", value);
+}
+
+static void print_side(FILE *out, const char *what, const tutti__diff_finding *f,
+                       const tutti__diff_side *side)
+{
+    char rank[32] = "", norm[32], dot[32];
+
+    number_text(side->norm, norm);
+    number_text(side->dot, dot);
+    if (f->source == TUTTI__DIFF_RANKS)
+        snprintf(rank, sizeof rank, ", rank %d", side->rank);
+    if (side->absent)
+        tutti__print_line(out, "  %s  %s%s: it has none", what, side->run->path, rank);
+    else if (f->phase == TUTTI__DIFF_RATE)
+        tutti__print_line(out, "  %s  %s%s: %s", what, side->run->path, rank, norm);
+    else if (f->phase == TUTTI__DIFF_SAMPLES)
+        tutti__print_line(out, "  %s  %s%s: digest %s", what, side->run->path, rank, side->digest);
+    else
+        tutti__print_line(out, "  %s  %s%s: digest %s, norm %s, projection %s", what,
+                          side->run->path, rank, *side->digest ? side->digest : "-", norm, dot);
 }
 
 static void print_finding(FILE *out, const tutti__diff_finding *f)
 {
-    if (f->phase != TUTTI__DIFF_RATE) {
-        print_side(out, "A", &f->a);
-        print_side(out, "B", &f->b);
-    }
+    print_side(out, "A", f, &f->a);
+    print_side(out, "B", f, &f->b);
     if (*f->detail)
         tutti__print_line(out, "  %s", f->detail);
     tutti__print_line(out, "In this step");
@@ -37,6 +52,24 @@ static void print_finding(FILE *out, const tutti__diff_finding *f)
         if (f->compared[i] > 0 || f->different[i] > 0)
             tutti__print_line(out, "  %-22s %zu of %zu differ", words[i], f->different[i],
                               f->compared[i] > f->different[i] ? f->compared[i] : f->different[i]);
+}
+
+/* "NaN first in runs/b: step 8, rank 0: the loss", of each run or of both. */
+static void print_first(FILE *out, const tutti__diff_result *r, const char *what,
+                        const tutti__diff_finding places[2])
+{
+    char text[2][1024] = {"", ""};
+
+    for (size_t i = 0; i < r->runs; i++)
+        if (places[i].source != TUTTI__DIFF_EQUAL)
+            tutti__diff_place(&places[i], text[i], sizeof text[i]);
+    if (*text[0] && strcmp(text[0], text[1]) == 0) {
+        tutti__print_line(out, "%s first in both: %s", what, text[0]);
+        return;
+    }
+    for (size_t i = 0; i < r->runs; i++)
+        if (*text[i])
+            tutti__print_line(out, "%s first in %s: %s", what, r->run[i].path, text[i]);
 }
 
 static void print_keys(FILE *out, const tutti__diff_result *r)
@@ -94,12 +127,28 @@ static void print_hints(FILE *out, const tutti__diff_result *r)
 
 static void print_ranks(FILE *out, const tutti__diff_result *r)
 {
-    for (size_t i = 0; i < r->runs && r->first.source != TUTTI__DIFF_EQUAL; i++)
-        if (r->ranks[i].source != TUTTI__DIFF_EQUAL)
-            tutti__print_line(out, "Within %s, rank %d differs from rank %d since step %llu: %s %s",
-                              r->run[i].path, r->ranks[i].b.rank, r->ranks[i].a.rank,
-                              (unsigned long long)r->ranks[i].step, words[r->ranks[i].phase],
-                              r->ranks[i].name);
+    char text[1024];
+
+    for (size_t i = 0; i < r->runs && r->first.source != TUTTI__DIFF_EQUAL; i++) {
+        const tutti__diff_finding *f = &r->ranks[i];
+
+        if (f->source == TUTTI__DIFF_EQUAL)
+            continue;
+        tutti__diff_what(f, text, sizeof text);
+        tutti__print_line(out, "Within %s, rank %d differs from rank %d since step %llu: %s",
+                          r->run[i].path, f->b.rank, f->a.rank, (unsigned long long)f->step, text);
+    }
+}
+
+static void print_failure(FILE *out, const tutti__diff_run *run)
+{
+    const char *status = json_string_value(json_object_get(run->summary, "status"));
+    const char *reason = json_string_value(json_object_get(run->summary, "reason"));
+
+    if (status && strcmp(status, "failed") == 0)
+        tutti__print_line(out, "%s failed after step %lld: %s", run->path,
+                          (long long)json_integer_value(json_object_get(run->summary, "steps")),
+                          reason ? reason : "its summary.json says no reason");
 }
 
 void tutti__diff_print(FILE *out, const tutti__diff_result *result)
@@ -118,6 +167,10 @@ void tutti__diff_print(FILE *out, const tutti__diff_result *result)
         if (result->ranks[i].source != TUTTI__DIFF_EQUAL)
             print_finding(out, &result->ranks[i]);
     print_ranks(out, result);
+    print_first(out, result, "Infinite", result->infinite);
+    print_first(out, result, "NaN", result->nan);
+    for (size_t i = 0; i < result->runs; i++)
+        print_failure(out, &result->run[i]);
     if (result->n_keys > 0) {
         tutti__print_line(out, "Configuration");
         print_keys(out, result);
@@ -175,18 +228,40 @@ static json_t *keys_json(const tutti__diff_result *r)
     return list;
 }
 
+static json_t *place_json(const tutti__diff_finding *f)
+{
+    if (f->source == TUTTI__DIFF_EQUAL)
+        return json_null();
+    return json_pack("{s:I, s:i, s:i, s:s, s:i, s:s}", "step", (json_int_t)f->step, "shard",
+                     f->shard, "rank", f->a.rank, "kind", tutti__diff_kind(f->phase), "batch",
+                     f->micro, "name", f->name);
+}
+
+static json_t *extent_json(const tutti__diff_extent *e)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "steps", (json_int_t)e->steps, "ranks",
+                     (json_int_t)e->ranks, "shards", (json_int_t)e->shards, "entries",
+                     (json_int_t)e->entries);
+}
+
 json_t *tutti__diff_json(const tutti__diff_result *result)
 {
     char verdict[4096], cause[4096];
-    json_t *ranks = json_array();
+    const tutti__diff_extent *extent =
+        result->runs == 1 ? &result->ranks_extent[0] : &result->extent;
+    json_t *ranks = json_array(), *not_finite = json_array();
 
     tutti__diff_verdict(result, verdict, sizeof verdict);
     tutti__diff_cause(result, cause, sizeof cause);
     for (size_t i = 0; i < result->runs; i++)
         json_array_append_new(ranks, finding_json(&result->ranks[i]));
-    return json_pack("{s:b, s:s, s:s, s:o, s:o, s:o, s:I, s:f}", "equal",
+    for (size_t i = 0; i < result->runs; i++)
+        json_array_append_new(not_finite,
+                              json_pack("{s:o, s:o}", "nan", place_json(&result->nan[i]),
+                                        "infinite", place_json(&result->infinite[i])));
+    return json_pack("{s:b, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:f}", "equal",
                      tutti__diff_is_equal(result), "verdict", verdict, "cause", cause, "first",
-                     finding_json(&result->first), "ranks", ranks, "configuration",
-                     keys_json(result), "steps", (json_int_t)result->steps, "tolerance",
-                     result->tolerance);
+                     finding_json(&result->first), "ranks", ranks, "not_finite", not_finite,
+                     "configuration", keys_json(result), "compared", extent_json(extent), "steps",
+                     (json_int_t)extent->steps, "tolerance", result->tolerance);
 }

@@ -1,5 +1,6 @@
 /* diff_read.c -- reads a run folder for `tutti diff`.   SPDX-License-Identifier: MIT */
 #include "cli/diff/diff.h"
+#include "base/terminal.h"
 #include "checkpoint/checkpoint_folder.h"
 
 #include <errno.h>
@@ -51,9 +52,9 @@ static json_t *read_object(const char *run_dir, const char *name)
 
 /* Adds a line to those of its step; of a figure that they have twice, after a restart, the last counts. *last_p: the step of the last
  * line with a loss, which is a mean since the one before. */
-static void take_metrics(json_t *steps, const char *text, size_t bytes, json_int_t *last_p)
+static void take_metrics(json_t *steps, json_t *object, json_int_t *last_p)
 {
-    json_t *object = json_loadb(text, bytes, 0, NULL), *eval = json_object_get(object, "eval");
+    json_t *eval = json_object_get(object, "eval");
     json_t *line = json_is_object(eval) ? eval : object;
     const json_int_t step = json_integer_value(json_object_get(line, "step"));
     char key[24];
@@ -69,14 +70,15 @@ static void take_metrics(json_t *steps, const char *text, size_t bytes, json_int
         else
             json_object_set(steps, key, line);
     }
-    json_decref(object);
 }
 
 static tutti_status read_metrics(tutti__diff_run *run)
 {
     char path[PATH_MAX], *text = NULL;
+    uint64_t lines = 0, bad = 0, first_bad = 0;
     json_int_t last = 0;
     size_t size = 0;
+    json_t *line;
     ssize_t got;
     FILE *file;
 
@@ -87,11 +89,20 @@ static tutti_status read_metrics(tutti__diff_run *run)
     file = is_regular(path) ? fopen(path, "re") : NULL;
     if (!file)
         return TUTTI_OK;
-    while ((got = getline(&text, &size, file)) > 0)
-        if (text[got - 1] == '\n')
-            take_metrics(run->metrics, text, (size_t)got, &last);
+    while ((got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n') {
+        line = json_loadb(text, (size_t)got, 0, NULL);
+        lines++;
+        if (json_is_object(line))
+            take_metrics(run->metrics, line, &last);
+        else if (bad++ == 0)
+            first_bad = lines;
+        json_decref(line);
+    }
     free(text);
     fclose(file);
+    if (bad > 0)
+        tutti__diff_note("%s has %llu damaged line%s, left out; the first is line %llu", path,
+                         (unsigned long long)bad, tutti__s(bad), (unsigned long long)first_bad);
     return TUTTI_OK;
 }
 

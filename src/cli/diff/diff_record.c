@@ -2,7 +2,6 @@
 #include "cli/diff/diff.h"
 #include "base/terminal.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,8 +37,6 @@ void tutti__diff_note(const char *format, ...)
     tutti__print_line(stderr, "tutti diff: note: %s", text);
 }
 
-/* ---- Where lines are ------------------------------------------------------------------------------------------ */
-
 static tutti_status open_record(const char *run_dir, int number, FILE **file_p, char path[PATH_MAX])
 {
     struct stat st;
@@ -61,40 +58,122 @@ static tutti_status open_record(const char *run_dir, int number, FILE **file_p, 
     return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
 }
 
-/* The number after `key`, which is before `end`. False: there is none. */
-static bool number_after(const char *text, const char *end, const char *key, uint64_t *value_p)
-{
-    const size_t n = strlen(key);
-    const char *at = memmem(text, (size_t)(end - text), key, n);
+/* ---- A line as JSON ------------------------------------------------------------------------------------------- */
 
-    if (!at)
+/* A NORM or DOT: a number, or how one that is not finite is written; null: an older record's. */
+static bool read_number(const json_t *value, double *number_p)
+{
+    static const struct {
+        const char *text;
+        double is;
+    } others[] = {{"nan", (double)NAN}, {"inf", (double)INFINITY}, {"-inf", (double)-INFINITY}};
+    const char *text = json_string_value(value);
+
+    *number_p = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    for (size_t i = 0; text && i < TUTTI__COUNT_OF(others); i++)
+        if (strcmp(text, others[i].text) == 0) {
+            *number_p = others[i].is;
+            return true;
+        }
+    return json_is_number(value) || json_is_null(value);
+}
+
+static bool is_count(const json_t *value, json_int_t most)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0 &&
+           json_integer_value(value) <= most;
+}
+
+static bool is_absent_or(const json_t *value, bool good)
+{
+    return !value || good;
+}
+
+static int phase_of(const json_t *kind)
+{
+    const char *text = json_string_value(kind);
+
+    for (int i = 0; text && i < TUTTI__DIFF_PHASES; i++)
+        if (strcmp(text, kinds[i]) == 0)
+            return i;
+    return -1;
+}
+
+/* False: it is damaged. phase -1: a kind that another version knows. */
+static bool read_entry(const json_t *item, tutti__diff_entry *e, int *phase_p)
+{
+    const json_t *name = json_array_get(item, 1), *digest = json_array_get(item, 2);
+    const json_t *micro = json_array_get(item, 5);
+
+    *phase_p = phase_of(json_array_get(item, 0));
+    *e = (tutti__diff_entry){.phase = (tutti__diff_phase)*phase_p,
+                             .micro = (int)json_integer_value(micro),
+                             .name = json_string_value(name),
+                             .digest = json_string_value(digest)};
+    return json_is_string(json_array_get(item, 0)) && e->name && e->digest &&
+           read_number(json_array_get(item, 3), &e->norm) &&
+           read_number(json_array_get(item, 4), &e->dot) &&
+           is_absent_or(micro, is_count(micro, INT_MAX));
+}
+
+/* [RATE, NAME, ...] */
+static bool are_rates(const json_t *lists)
+{
+    const json_t *list, *name;
+    size_t i, k;
+
+    json_array_foreach(lists, i, list)
+    {
+        if (!json_is_number(json_array_get(list, 0)))
+            return false;
+        json_array_foreach(list, k, name) if (k > 0 && !json_is_string(name)) return false;
+    }
+    return json_is_array(lists);
+}
+
+static size_t count_rates(const json_t *lists)
+{
+    const json_t *list;
+    size_t i, n = 0;
+
+    json_array_foreach(lists, i, list) n += json_array_size(list) - 1;
+    return n;
+}
+
+/* Finds the line's place; false: it is damaged. */
+static bool read_place(tutti__diff_line *line, const json_t *json)
+{
+    const json_t *step = json_object_get(json, "step"), *rank = json_object_get(json, "rank");
+    const json_t *shard = json_object_get(json, "shard"), *rate = json_object_get(json, "lr");
+    const json_t *samples = json_object_get(json, "samples"), *rates = json_object_get(json, "lrs");
+    const json_t *entries = json_object_get(json, "entries"), *item;
+    tutti__diff_entry e;
+    int phase;
+    size_t i;
+
+    if (!is_count(step, INT64_MAX) || !is_count(rank, INT_MAX) || !json_is_array(entries) ||
+        !is_absent_or(shard, is_count(shard, INT_MAX)) ||
+        !is_absent_or(rate, json_is_number(rate)) ||
+        !is_absent_or(samples, json_is_string(samples)) || !is_absent_or(rates, are_rates(rates)))
         return false;
-    at += n;
-    while (*at == ' ')
-        at++;
-    if (!isdigit((unsigned char)*at))
-        return false;
-    *value_p = strtoull(at, NULL, 10);
+    line->step = (uint64_t)json_integer_value(step);
+    line->rank = (int)json_integer_value(rank);
+    line->shard = shard ? (int)json_integer_value(shard) : -1;
+    line->entries = count_rates(rates);
+    line->entries += samples && *json_string_value(samples);
+    line->entries += rate != NULL;
+    json_array_foreach(entries, i, item)
+    {
+        if (!read_entry(item, &e, &phase))
+            return false;
+        line->entries += phase >= 0;
+        line->initial |= phase == TUTTI__DIFF_INITIAL;
+        line->not_finite |= phase >= 0 && !isfinite(e.norm);
+    }
     return true;
 }
 
-/* Finds the place of a line by its first keys. False: it is none of a step. */
-static bool find_place(tutti__diff_line *line, const char *text, size_t bytes)
-{
-    const char *entries = memmem(text, bytes, "\"entries\"", 9);
-    const char *end = text + bytes;
-    uint64_t shard = 0, rank = 0;
-
-    if (!entries || !number_after(text, entries, "\"step\":", &line->step) ||
-        !number_after(text, entries, "\"rank\":", &rank) || end[-1] != '}')
-        return false;
-    line->rank = (int)rank;
-    line->shard = number_after(text, entries, "\"shard\":", &shard) ? (int)shard : -1;
-    line->initial = memmem(entries, (size_t)(end - entries), "[\"initial\"", 10) != NULL;
-    line->bytes = bytes;
-    line->hash = tutti__hash64(text, bytes);
-    return true;
-}
+/* ---- Where lines are ------------------------------------------------------------------------------------------ */
 
 static tutti_status add_line(tutti__diff_record *record, const tutti__diff_line *line)
 {
@@ -125,18 +204,18 @@ static void take_back(tutti__diff_record *record, size_t first, uint64_t step)
     record->n = n;
 }
 
-/* The first line of a process that writes the record; NULL: this is none. */
-static json_t *read_header(const char *text, size_t bytes)
+/* Whether it is the first line of a process that writes the record. */
+static bool is_header(const json_t *json)
 {
-    json_t *header = json_loadb(text, bytes, 0, NULL);
+    const json_t *ranks = json_object_get(json, "world_size");
 
-    if (json_is_integer(json_object_get(header, "format")))
-        return header;
-    json_decref(header);
-    return NULL;
+    return json_is_integer(json_object_get(json, "format")) &&
+           is_count(json_object_get(json, "step"), INT64_MAX) &&
+           is_count(json_object_get(json, "rank"), INT_MAX) &&
+           is_absent_or(ranks, is_count(ranks, INT_MAX));
 }
 
-/* Takes the header over, for the record if it counts. first: of the lines of its file. */
+/* For the record if it counts. first: of the lines of its file. */
 static tutti_status take_header(tutti__diff_record *record, const char *path, json_t *header,
                                 size_t first, int number, bool counts)
 {
@@ -144,28 +223,26 @@ static tutti_status take_header(tutti__diff_record *record, const char *path, js
     const json_int_t format = json_integer_value(json_object_get(header, "format"));
     const json_int_t step = json_integer_value(json_object_get(header, "step"));
 
-    if (format != FORMAT) {
-        json_decref(header);
+    if (format != FORMAT)
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s: its format is %lld, and this tutti, version %s, reads %d; use the "
                            "tutti that wrote it, or record both runs again",
                            path, (long long)format, TUTTI_VERSION, FORMAT);
-    }
     if (rank != number)
         tutti__diff_note("%s: its header says rank %lld: it is another rank's file", path,
                          (long long)rank);
     take_back(record, first, (uint64_t)step);
     if (counts) {
         json_decref(record->header);
-        record->header = header;
-    } else
-        json_decref(header);
+        record->header = json_incref(header);
+    }
     return TUTTI_OK;
 }
 
 typedef struct problems {
     uint64_t bad, first_bad, lines;
     bool half;
+    char why[JSON_ERROR_TEXT_LENGTH]; /* the first of them is */
 } problems;
 
 static void say_problems(const char *path, const problems *p)
@@ -175,37 +252,58 @@ static void say_problems(const char *path, const problems *p)
                          "left out",
                          path);
     if (p->bad > 0)
-        tutti__diff_note("%s has %llu damaged line%s, left out; the first is line %llu", path,
+        tutti__diff_note("%s has %llu damaged line%s, left out; the first is line %llu: %s", path,
                          (unsigned long long)p->bad, tutti__s(p->bad),
-                         (unsigned long long)p->first_bad);
+                         (unsigned long long)p->first_bad, p->why);
+}
+
+/* text: a line without its end. */
+static tutti_status read_one(tutti__diff_record *record, problems *p, tutti__diff_line *line,
+                             const char *text, bool *is_header_p, json_t **json_p)
+{
+    json_error_t error = {.text = "it is neither a header nor a line of entries"};
+    json_t *json = *json_p = json_loadb(text, line->bytes, 0, &error);
+
+    *is_header_p = is_header(json);
+    if (*is_header_p)
+        return TUTTI_OK;
+    if (json_is_object(json) && read_place(line, json)) {
+        line->hash = tutti__hash64(text, line->bytes);
+        return add_line(record, line);
+    }
+    if (p->bad++ == 0) {
+        p->first_bad = p->lines;
+        snprintf(p->why, sizeof p->why, "%s", error.text);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status read_lines(tutti__diff_record *record, FILE *file, const char *path, int number,
                                bool counts)
 {
-    problems p = {0, 0, 0, false};
+    problems p = {.lines = 0};
     const size_t first = record->n;
-    json_t *header;
+    json_t *json;
     uint64_t offset = 0;
     size_t size = 0;
     char *text = NULL;
     ssize_t got;
+    bool header;
     tutti_status status = TUTTI_OK;
 
     while (status == TUTTI_OK && (got = getline(&text, &size, file)) > 0) {
-        tutti__diff_line line = {.file = number, .offset = offset};
-        const size_t bytes = (size_t)got - (text[got - 1] == '\n');
+        tutti__diff_line line = {.file = number, .offset = offset, .bytes = (size_t)got - 1};
 
         offset += (uint64_t)got;
         p.lines++;
-        if (bytes == (size_t)got) /* no newline: even if it is complete, more may follow */
+        if (text[got - 1] != '\n') { /* even if it is complete, more may follow */
             p.half = true;
-        else if (bytes > 0 && find_place(&line, text, bytes))
-            status = add_line(record, &line);
-        else if ((header = read_header(text, bytes)))
-            status = take_header(record, path, header, first, number, counts);
-        else if (p.bad++ == 0)
-            p.first_bad = p.lines;
+            break;
+        }
+        status = read_one(record, &p, &line, text, &header, &json);
+        if (status == TUTTI_OK && header)
+            status = take_header(record, path, json, first, number, counts);
+        json_decref(json);
     }
     if (status == TUTTI_OK && ferror(file))
         status = tutti__fail_errno(errno, "cannot read %s", path);
@@ -318,26 +416,6 @@ void tutti__diff_record_free(tutti__diff_record *record)
 
 /* ---- What is in a line ---------------------------------------------------------------------------------------- */
 
-static double number_or_nan(const json_t *value)
-{
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
-static int phase_of(const json_t *kind)
-{
-    const char *text = json_string_value(kind);
-
-    for (int i = 0; text && i < TUTTI__DIFF_PHASES; i++)
-        if (strcmp(text, kinds[i]) == 0)
-            return i;
-    return -1;
-}
-
-static const char *text_or_empty(const json_t *value)
-{
-    return json_is_string(value) ? json_string_value(value) : "";
-}
-
 static int by_name(const void *a, const void *b)
 {
     const tutti__diff_entry *x = a, *y = b;
@@ -365,22 +443,25 @@ static void take_entries(tutti__diff_step *step, const json_t *list)
 {
     const json_t *item;
     size_t i;
+    int phase;
 
     json_array_foreach(list, i, item)
     {
-        const int phase = phase_of(json_array_get(item, 0));
+        tutti__diff_entry *e = &step->entries[step->n];
 
-        if (phase < 0)
-            continue;
-        step->entries[step->n++] =
-            (tutti__diff_entry){.phase = (tutti__diff_phase)phase,
-                                .micro = (int)json_integer_value(json_array_get(item, 5)),
-                                .name = text_or_empty(json_array_get(item, 1)),
-                                .digest = text_or_empty(json_array_get(item, 2)),
-                                .norm = number_or_nan(json_array_get(item, 3)),
-                                .dot = number_or_nan(json_array_get(item, 4)),
-                                .order = i + 1};
+        if (read_entry(item, e, &phase) && phase >= 0) {
+            e->order = i + 1;
+            step->n++;
+        }
     }
+}
+
+static void add_rate(tutti__diff_step *step, const char *name, double rate)
+{
+    tutti__diff_entry *e = &step->entries[step->n];
+
+    *e = (tutti__diff_entry){
+        .phase = TUTTI__DIFF_RATE, .name = name, .digest = "", .norm = rate, .order = ++step->n};
 }
 
 /* Those of the line itself. */
@@ -388,19 +469,21 @@ static void take_keys(tutti__diff_step *step)
 {
     const json_t *samples = json_object_get(step->json, "samples");
     const json_t *rate = json_object_get(step->json, "lr");
+    const json_t *rates = json_object_get(step->json, "lrs"), *list, *name;
+    size_t i, k;
 
-    if (json_is_string(samples) && *json_string_value(samples))
+    if (samples && *json_string_value(samples))
         step->entries[step->n++] = (tutti__diff_entry){.phase = TUTTI__DIFF_SAMPLES,
                                                        .name = "",
                                                        .digest = json_string_value(samples),
                                                        .norm = (double)NAN,
                                                        .dot = (double)NAN};
-    if (json_is_number(rate))
-        step->entries[step->n++] = (tutti__diff_entry){.phase = TUTTI__DIFF_RATE,
-                                                       .name = "",
-                                                       .digest = "",
-                                                       .norm = json_number_value(rate),
-                                                       .dot = 0};
+    step->has_rates = rate && rates;
+    step->rate = json_number_value(rate);
+    if (rate)
+        add_rate(step, "", step->rate);
+    json_array_foreach(rates, i, list) json_array_foreach(list, k, name) if (k > 0)
+        add_rate(step, json_string_value(name), json_number_value(json_array_get(list, 0)));
 }
 
 static tutti_status read_text(const char *run_dir, const tutti__diff_line *line,
@@ -421,8 +504,7 @@ tutti_status tutti__diff_load(tutti__diff_step *step, const char *run_dir,
                               const tutti__diff_line *line)
 {
     char path[PATH_MAX], *text = malloc(line->bytes + 1);
-    json_error_t error;
-    const json_t *list;
+    tutti__diff_line again = {.file = line->file};
     tutti_status status;
 
     *step = (tutti__diff_step){.json = NULL};
@@ -430,16 +512,13 @@ tutti_status tutti__diff_load(tutti__diff_step *step, const char *run_dir,
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a line of %zu bytes", line->bytes);
     status = read_text(run_dir, line, path, text);
     if (status == TUTTI_OK) {
-        step->json = json_loadb(text, line->bytes, 0, &error);
-        if (!json_is_array(json_object_get(step->json, "entries")))
-            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: the line of step %llu is damaged: %s", path,
-                                 (unsigned long long)line->step,
-                                 step->json ? "it has no array of entries" : error.text);
+        step->json = json_loadb(text, line->bytes, 0, NULL);
+        if (!step->json || !read_place(&again, step->json) || again.step != line->step)
+            status = tutti__fail(TUTTI_ERR_FORMAT, "%s changed while it was read", path);
     }
     free(text);
     if (status == TUTTI_OK) {
-        list = json_object_get(step->json, "entries");
-        step->entries = tutti__alloc((json_array_size(list) + 2) * sizeof *step->entries);
+        step->entries = tutti__alloc((again.entries + 1) * sizeof *step->entries);
         status = step->entries ? TUTTI_OK : TUTTI_ERR_MEMORY;
     }
     if (status != TUTTI_OK) {
@@ -447,7 +526,7 @@ tutti_status tutti__diff_load(tutti__diff_step *step, const char *run_dir,
         return status;
     }
     take_keys(step);
-    take_entries(step, list);
+    take_entries(step, json_object_get(step->json, "entries"));
     number_entries(step);
     return TUTTI_OK;
 }

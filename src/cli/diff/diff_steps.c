@@ -21,24 +21,26 @@ typedef struct comparison {
         least[TUTTI__DIFF_PHASES]; /* of these lines: to what differences are relative, at least */
     bool complete;                 /* both record all weights, by the same names */
     tutti__diff_finding *first;
+    tutti__diff_extent *extent;
 } comparison;
 
 /* ---- Entries --------------------------------------------------------------------------------------------------- */
 
 static double difference(double x, double y)
 {
-    if (isnan(x) && isnan(y))
+    if (x == y || (isnan(x) && isnan(y)))
         return 0;
-    return isnan(x) || isnan(y) ? (double)INFINITY : fabs(x - y);
+    return isfinite(x) && isfinite(y) ? fabs(x - y) : (double)INFINITY;
 }
 
-/* Of norm and projection, relative to the larger norm, or to `least` if that is more. */
+/* Of norm and projection, relative to the larger norm, or to `least` if that is more. Two that are NaN, or infinite, are equal. */
 static double relative(const tutti__diff_entry *x, const tutti__diff_entry *y, double least)
 {
-    const double n = difference(x->norm, y->norm), d = difference(x->dot, y->dot);
-    const double most = n > d ? n : d;
+    const double most = fmax(difference(x->norm, y->norm), difference(x->dot, y->dot));
 
-    return most > 0 ? most / fmax(fmax(fabs(x->norm), fabs(y->norm)), least) : 0;
+    if (most == 0 || isinf(most))
+        return most;
+    return most / fmax(fmax(fabs(x->norm), fabs(y->norm)), least);
 }
 
 static bool entries_agree(const comparison *c, const tutti__diff_entry *x,
@@ -142,42 +144,71 @@ static void find_least(comparison *c, const tutti__diff_step *a)
 {
     memset(c->least, 0, sizeof c->least);
     for (size_t i = 0; i < a->n; i++)
-        if (a->entries[i].norm * SMALL > c->least[a->entries[i].phase])
+        if (isfinite(a->entries[i].norm) &&
+            a->entries[i].norm * SMALL > c->least[a->entries[i].phase])
             c->least[a->entries[i].phase] = a->entries[i].norm * SMALL;
+}
+
+/* What `other` has in place of e, if it says so without an entry: the learning rate of all parameters without their own. */
+static const tutti__diff_entry *implied(const tutti__diff_entry *e, const tutti__diff_step *other,
+                                        tutti__diff_entry *place)
+{
+    if (e->phase != TUTTI__DIFF_RATE || !*e->name || !other->has_rates)
+        return NULL;
+    *place = *e;
+    place->norm = other->rate;
+    return place;
+}
+
+/* Entries of one phase and name; NULL: there is none. */
+static void compare_entries(comparison *c, const tutti__diff_line *lines[2],
+                            const tutti__diff_step steps[2], const tutti__diff_entry *x,
+                            const tutti__diff_entry *y)
+{
+    const tutti__diff_entry *e = x ? x : y;
+    tutti__diff_entry place;
+
+    if (!(c->phases >> e->phase & 1))
+        return;
+    if (!x)
+        x = implied(e, &steps[0], &place);
+    if (!y)
+        y = implied(e, &steps[1], &place);
+    if ((!x && is_missing(c, e, &steps[0])) || (!y && is_missing(c, e, &steps[1]))) {
+        take(c, lines[0], lines[1], x, y);
+    } else if (x && y) {
+        c->first->compared[e->phase]++;
+        c->extent->entries++;
+        if (!entries_agree(c, x, y))
+            take(c, lines[0], lines[1], x, y);
+    }
 }
 
 static tutti_status compare_lines(comparison *c, const tutti__diff_line *la,
                                   const tutti__diff_line *lb)
 {
+    const tutti__diff_line *lines[2] = {la, lb};
     const tutti__diff_finding before = *c->first;
-    tutti__diff_step a, b;
+    tutti__diff_step steps[2], *a = &steps[0], *b = &steps[1];
     tutti_status status;
 
-    TUTTI_TRY(tutti__diff_load(&a, c->a->path, la));
-    find_least(c, &a);
-    status = tutti__diff_load(&b, c->b->path, lb);
-    for (size_t i = 0, k = 0; status == TUTTI_OK && (i < a.n || k < b.n);) {
-        const tutti__diff_entry *x = i < a.n ? &a.entries[i] : NULL;
-        const tutti__diff_entry *y = k < b.n ? &b.entries[k] : NULL;
+    TUTTI_TRY(tutti__diff_load(a, c->a->path, la));
+    find_least(c, a);
+    status = tutti__diff_load(b, c->b->path, lb);
+    for (size_t i = 0, k = 0; status == TUTTI_OK && (i < a->n || k < b->n);) {
+        const tutti__diff_entry *x = i < a->n ? &a->entries[i] : NULL;
+        const tutti__diff_entry *y = k < b->n ? &b->entries[k] : NULL;
         const int order = !x ? 1 : !y ? -1 : order_of(x, y);
 
         i += order <= 0;
         k += order >= 0;
-        if (order < 0 && is_missing(c, x, &b))
-            take(c, la, lb, x, NULL);
-        else if (order > 0 && is_missing(c, y, &a))
-            take(c, la, lb, NULL, y);
-        else if (order == 0 && (c->phases >> x->phase & 1)) {
-            c->first->compared[x->phase]++;
-            if (!entries_agree(c, x, y))
-                take(c, la, lb, x, y);
-        }
+        compare_entries(c, lines, steps, order <= 0 ? x : NULL, order >= 0 ? y : NULL);
     }
     for (int i = 0; i < TUTTI__DIFF_PHASES; i++)
         c->first->lines_with[i] += c->first->different[i] > before.different[i];
     c->first->lines++;
-    tutti__diff_unload(&a);
-    tutti__diff_unload(&b);
+    tutti__diff_unload(a);
+    tutti__diff_unload(b);
     return status;
 }
 
@@ -210,16 +241,30 @@ static const tutti__diff_line *counterpart(const tutti__diff_line *line, const g
     return NULL;
 }
 
+/* Counts a step in which so many lines, with these entries, were compared. */
+static void count(tutti__diff_extent *extent, const group *g, size_t ranks, size_t shards)
+{
+    extent->steps += !g->lines->initial && ranks + shards > 0;
+    extent->ranks = ranks > extent->ranks ? ranks : extent->ranks;
+    extent->shards = shards > extent->shards ? shards : extent->shards;
+}
+
 /* Lines of equal text need not be loaded. */
 static tutti_status compare_groups(comparison *c, const group *a, const group *b)
 {
+    size_t ranks = 0, shards = 0, entries = 0;
     bool same = true;
 
-    for (size_t i = 0; i < a->n && same; i++) {
-        const tutti__diff_line *other = counterpart(&a->lines[i], b);
+    for (size_t i = 0; i < a->n; i++) {
+        const tutti__diff_line *line = &a->lines[i], *other = counterpart(line, b);
 
-        same = other && other->hash == a->lines[i].hash && other->bytes == a->lines[i].bytes;
+        same &= other && other->hash == line->hash && other->bytes == line->bytes;
+        ranks += other && line->shard < 0;
+        shards += other && line->shard >= 0;
+        entries += line->entries;
     }
+    count(c->extent, a, ranks, shards);
+    c->extent->entries += same ? entries : 0;
     for (size_t i = 0; i < a->n && !same; i++) {
         const tutti__diff_line *other = counterpart(&a->lines[i], b);
 
@@ -227,6 +272,37 @@ static tutti_status compare_groups(comparison *c, const group *a, const group *b
             TUTTI_TRY(compare_lines(c, &a->lines[i], other));
     }
     return TUTTI_OK;
+}
+
+static json_int_t integer_of(const tutti__diff_run *run, const char *key)
+{
+    return json_integer_value(json_object_get(run->config, key));
+}
+
+/* Whether the ranks of both have the same parts of the model, by the same names. */
+static bool same_layout(const tutti__diff_run *a, const tutti__diff_run *b)
+{
+    static const char *const keys[] = {"tensor", "pipeline", "zero", "zero_ranks"};
+    const bool shares = integer_of(a, "zero") == 3;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(keys); i++)
+        if (integer_of(a, keys[i]) != integer_of(b, keys[i]))
+            return false;
+    return !shares || integer_of(a, "world_size") == integer_of(b, "world_size");
+}
+
+/* What can be compared of their entries: parts of layers have the layers' names. */
+static unsigned alike_phases(const tutti__diff_run *a, const tutti__diff_run *b)
+{
+    const json_int_t x = integer_of(a, "tensor"), y = integer_of(b, "tensor");
+
+    if (!a->config || !b->config || x == y)
+        return (1u << TUTTI__DIFF_PHASES) - 1;
+    tutti__diff_note("tensor is %lld in %s and %lld in %s: other parts of layers are on a rank, so "
+                     "only samples, input, losses and learning rates of the record were compared",
+                     (long long)x, a->path, (long long)y, b->path);
+    return 1u << TUTTI__DIFF_SAMPLES | 1u << TUTTI__DIFF_INPUT | 1u << TUTTI__DIFF_LOSS |
+           1u << TUTTI__DIFF_RATE;
 }
 
 static int group_order(const group *a, const group *b)
@@ -252,10 +328,12 @@ tutti_status tutti__diff_records(tutti__diff_result *result)
     comparison c = {.a = a,
                     .b = b,
                     .tolerance = result->tolerance,
-                    .phases = (1u << TUTTI__DIFF_PHASES) - 1,
+                    .phases = alike_phases(a, b),
                     .complete = strcmp(tutti__diff_header(a, "framework"),
-                                       tutti__diff_header(b, "framework")) == 0,
-                    .first = f};
+                                       tutti__diff_header(b, "framework")) == 0 &&
+                                same_layout(a, b),
+                    .first = f,
+                    .extent = &result->extent};
 
     for (size_t i = 0, k = 0; i < a->record.n && k < b->record.n;) {
         const group x = group_at(&a->record, i), y = group_at(&b->record, k);
@@ -267,7 +345,6 @@ tutti_status tutti__diff_records(tutti__diff_result *result)
             continue;
         forget_counts(f);
         TUTTI_TRY(compare_groups(&c, &x, &y));
-        result->steps += !x.lines->initial;
         if (f->source != TUTTI__DIFF_EQUAL) {
             f->has_gap = f->phase != TUTTI__DIFF_INITIAL &&
                          f->step > (f->knows_equal ? f->equal_step : 0) + 1;
@@ -280,11 +357,6 @@ tutti_status tutti__diff_records(tutti__diff_result *result)
 }
 
 /* ---- Ranks of one run ---------------------------------------------------------------------------------------------- */
-
-static json_int_t integer_of(const tutti__diff_run *run, const char *key)
-{
-    return json_integer_value(json_object_get(run->config, key));
-}
 
 /* What all ranks have alike, unless they divide it. */
 static unsigned common_phases(const tutti__diff_run *run)
@@ -305,6 +377,7 @@ static unsigned common_phases(const tutti__diff_run *run)
 static tutti_status compare_ranks(comparison *c, const group *g)
 {
     const tutti__diff_line *lines[2] = {NULL, NULL};
+    tutti__diff_extent more = {.steps = 0};
     size_t n = 0;
 
     *c->first = (tutti__diff_finding){.shard = -1};
@@ -319,9 +392,11 @@ static tutti_status compare_ranks(comparison *c, const group *g)
         if (!lines[1])
             lines[1] = &g->lines[i];
     }
+    count(c->extent, g, n, 0);
     if (n > 2 && c->first->source != TUTTI__DIFF_EQUAL &&
         c->first->lines_with[c->first->phase] == n - 1) {
         *c->first = (tutti__diff_finding){.shard = -1};
+        c->extent = &more;
         TUTTI_TRY(compare_lines(c, lines[1], lines[0]));
     }
     if (c->first->source != TUTTI__DIFF_EQUAL)
@@ -329,44 +404,87 @@ static tutti_status compare_ranks(comparison *c, const group *g)
     return TUTTI_OK;
 }
 
-/* Ranks that have parted do not meet again: so the first step in which they differ is found by halving. */
 tutti_status tutti__diff_ranks(tutti__diff_result *result, size_t i)
 {
-    const tutti__diff_record *record = &result->run[i].record;
     const tutti__diff_run *run = &result->run[i];
-    tutti__diff_finding found = {.shard = -1};
-    comparison c = {
-        .a = run, .b = run, .tolerance = 0, .phases = common_phases(run), .first = &found};
-    size_t *starts = tutti__alloc((record->n + 1) * sizeof *starts), n = 0, low = 0, high;
-    tutti_status status = starts ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti__diff_finding *f = &result->ranks[i];
+    comparison c = {.a = run,
+                    .b = run,
+                    .tolerance = result->tolerance,
+                    .phases = common_phases(run),
+                    .first = f,
+                    .extent = &result->ranks_extent[i]};
 
-    for (size_t at = 0; starts && at < record->n; at += group_at(record, at).n) {
-        const group g = group_at(record, at);
+    for (size_t at = 0; at < run->record.n && f->source == TUTTI__DIFF_EQUAL;) {
+        const group g = group_at(&run->record, at);
 
         if (g.n > 1 && g.lines[1].shard < 0) /* ranks may record other steps */
-            starts[n++] = at;
+            TUTTI_TRY(compare_ranks(&c, &g));
+        at += g.n;
     }
-    high = n;
-    if (n > 0 && record->files > 1) {
-        const group last = group_at(record, starts[n - 1]);
+    return TUTTI_OK;
+}
 
-        status = compare_ranks(&c, &last);
-        if (found.source != TUTTI__DIFF_EQUAL)
-            high = n - 1;
-    }
-    result->ranks[i] = found;
-    while (status == TUTTI_OK && high < n && low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const group g = group_at(record, starts[middle]);
+/* ---- Values that are not finite -------------------------------------------------------------------------------------- */
 
-        status = compare_ranks(&c, &g);
-        if (found.source == TUTTI__DIFF_EQUAL)
-            low = middle + 1;
-        else {
-            high = middle;
-            result->ranks[i] = found;
-        }
+/* e, of this line, if it is before what was found. */
+static void take_place(tutti__diff_finding *f, const tutti__diff_run *run,
+                       const tutti__diff_line *line, const tutti__diff_entry *e)
+{
+    if (f->source != TUTTI__DIFF_EQUAL && !is_earlier(e, f))
+        return;
+    *f = (tutti__diff_finding){.source = TUTTI__DIFF_RECORD,
+                               .step = line->step,
+                               .shard = line->shard,
+                               .phase = e->phase,
+                               .micro = e->micro,
+                               .order = e->order};
+    snprintf(f->name, sizeof f->name, "%.599s", e->name);
+    fill_side(&f->a, run, line->rank, e);
+    f->b = f->a;
+}
+
+static tutti_status find_in_line(tutti__diff_result *result, size_t i, unsigned phases,
+                                 tutti__diff_finding found[2], const tutti__diff_line *line)
+{
+    tutti__diff_step step;
+
+    TUTTI_TRY(tutti__diff_load(&step, result->run[i].path, line));
+    for (size_t k = 0; k < step.n; k++) {
+        const tutti__diff_entry *e = &step.entries[k];
+
+        if (isfinite(e->norm) || !(phases >> e->phase & 1))
+            continue;
+        if (isnan(e->norm))
+            take_place(&found[0], &result->run[i], line, e);
+        else if (e->phase != TUTTI__DIFF_INITIAL && e->phase != TUTTI__DIFF_BUFFER)
+            take_place(&found[1], &result->run[i], line, e);
     }
-    free(starts);
-    return status;
+    tutti__diff_unload(&step);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__diff_not_finite(tutti__diff_result *result, size_t i)
+{
+    const tutti__diff_record *record = &result->run[i].record;
+    const char *amp = json_string_value(json_object_get(result->run[i].config, "amp"));
+    tutti__diff_finding *nan = &result->nan[i], *infinite = &result->infinite[i];
+    unsigned phases = ((1u << TUTTI__DIFF_PHASES) - 1) & ~(1u << TUTTI__DIFF_SAMPLES);
+
+    if (amp && strcmp(amp, "fp16") == 0)
+        for (int p = TUTTI__DIFF_BACKWARD; p <= TUTTI__DIFF_CLIPPED; p++)
+            phases &= ~(1u << p);
+    for (size_t at = 0; at < record->n && nan->source == TUTTI__DIFF_EQUAL;) {
+        const group g = group_at(record, at);
+        tutti__diff_finding found[2] = {{.shard = -1}, {.shard = -1}};
+
+        for (size_t k = 0; k < g.n; k++)
+            if (g.lines[k].not_finite)
+                TUTTI_TRY(find_in_line(result, i, phases, found, &g.lines[k]));
+        *nan = found[0];
+        if (infinite->source == TUTTI__DIFF_EQUAL)
+            *infinite = found[1];
+        at += g.n;
+    }
+    return TUTTI_OK;
 }

@@ -46,7 +46,7 @@ static void add_what(char *text, size_t size, const tutti__diff_finding *f)
 
     append(text, size, "%s", words[f->phase]);
     if (*f->name)
-        append(text, size, " %s", f->name);
+        append(text, size, "%s %s", f->phase == TUTTI__DIFF_RATE ? " of" : "", f->name);
     else if (module)
         append(text, size, " \"\" (the whole model)");
     if (f->micro > 0)
@@ -68,16 +68,46 @@ static void add_place(char *text, size_t size, const tutti__diff_finding *f)
         append(text, size, ", ranks %d and %d", f->a.rank, f->b.rank);
 }
 
+void tutti__diff_what(const tutti__diff_finding *f, char *text, size_t size)
+{
+    *text = '\0';
+    add_what(text, size, f);
+}
+
+void tutti__diff_place(const tutti__diff_finding *f, char *text, size_t size)
+{
+    *text = '\0';
+    add_place(text, size, f);
+    append(text, size, ": ");
+    add_what(text, size, f);
+}
+
+/* "12 recorded steps of 2 ranks (108 entries)" */
+static void add_extent(char *text, size_t size, const tutti__diff_extent *e)
+{
+    const size_t lines = e->shards ? e->shards : e->ranks;
+
+    append(text, size, " %llu recorded step%s of %zu %s%s (%llu entr%s)",
+           (unsigned long long)e->steps, tutti__s(e->steps), lines, e->shards ? "shard" : "rank",
+           tutti__s(lines), (unsigned long long)e->entries, e->entries == 1 ? "y" : "ies");
+}
+
 static void verdict_equal(const tutti__diff_result *r, char *text, size_t size)
 {
+    if (r->runs == 1 && r->ranks_extent[0].entries == 0) {
+        append(text, size, "equal: %s has no ranks to compare", r->run->path);
+        return;
+    }
     if (r->runs == 1) {
-        append(text, size, "equal: the ranks of %s, in what its record has of all", r->run->path);
+        append(text, size, "equal: the ranks of %s, in", r->run->path);
+        add_extent(text, size, &r->ranks_extent[0]);
         return;
     }
     append(text, size, "equal:");
-    if (r->steps > 0)
-        append(text, size, " %llu recorded step%s,", (unsigned long long)r->steps,
-               tutti__s(r->steps));
+    if (r->extent.entries > 0) {
+        add_extent(text, size, &r->extent);
+        append(text, size, ",");
+    }
     if (r->checkpoints > 0)
         append(text, size, " %llu checkpoint%s (%llu tensors),", (unsigned long long)r->checkpoints,
                tutti__s(r->checkpoints), (unsigned long long)r->tensors);
@@ -108,9 +138,7 @@ void tutti__diff_verdict(const tutti__diff_result *result, char *text, size_t si
         return;
     case TUTTI__DIFF_RECORD:
         append(text, size, "different: ");
-        add_place(text, size, f);
-        append(text, size, ": ");
-        add_what(text, size, f);
+        tutti__diff_place(f, text + strlen(text), size - strlen(text));
         return;
     case TUTTI__DIFF_CHECKPOINT:
         append(text, size, "different: in the checkpoint of step %llu: %s, %s",
@@ -121,8 +149,9 @@ void tutti__diff_verdict(const tutti__diff_result *result, char *text, size_t si
                (unsigned long long)f->step, f->name, f->a.digest, f->b.digest);
         return;
     case TUTTI__DIFF_SUMMARY:
-        append(text, size, "different: the final parameters, after step %llu",
-               (unsigned long long)f->step);
+        append(text, size, "different: the final parameters, after step %llu%s%s%s%s",
+               (unsigned long long)f->step, *f->detail ? ": " : "", f->name, *f->detail ? ", " : "",
+               f->detail);
         return;
     }
 }
@@ -228,10 +257,21 @@ static void add_reason(const tutti__diff_result *r, const tutti__diff_finding *f
     const bool inside = f->phase > TUTTI__DIFF_FORWARD && f->phase <= TUTTI__DIFF_GRADIENT;
 
     if (f->phase == TUTTI__DIFF_RATE) {
-        append(text, size, "the learning rate");
+        append(text, size, "the learning rate%s%s", *f->name ? " of " : "", f->name);
+        if (f->source == TUTTI__DIFF_RANKS) {
+            append(text, size, ": %.9g on rank %d and %.9g on rank %d", f->a.norm, f->a.rank,
+                   f->b.norm, f->b.rank);
+            return;
+        }
         add_share(f, text, size);
         append(text, size, ": %.9g in %s and %.9g in %s", f->a.norm, f->a.run->path, f->b.norm,
                f->b.run->path);
+        return;
+    }
+    if (f->phase == TUTTI__DIFF_REDUCED && f->source == TUTTI__DIFF_RANKS) {
+        append(text, size,
+               "the reduction between ranks: they got other means of the same gradients: a "
+               "communication hook, a write to the gradient, or a fault of the machine");
         return;
     }
     if (f->phase == TUTTI__DIFF_REDUCED && f->lines < 2) {

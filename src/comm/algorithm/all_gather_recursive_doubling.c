@@ -1,51 +1,83 @@
-/* all_gather_recursive_doubling.c -- exchanges of all that a rank has with the rank 1, 2, 4, ... further, which keeps pieces together; for small and
- * middle sizes.   SPDX-License-Identifier: MIT */
-#include "comm/algorithm/pairs.h"
-
-static size_t n_steps(const tutti__coll *call)
-{
-    return tutti__coll_log_down((size_t)call->size);
-}
+/* all_gather_recursive_doubling.c -- exchanges of all that a rank has with the rank 1, 2, 4, ... further, or with several where n is no power of two (order.h), which
+ * keeps pieces together; for small and middle sizes.   SPDX-License-Identifier: MIT
+ *
+ *     copy; pieces of those that are no numbers │ exchange │ exchange │ ... │ all, for those that are none */
+#include "comm/algorithm/order.h"
 
 static size_t n_rounds(const tutti__coll *call)
 {
-    return 1 + n_steps(call) + (tutti__pairs(call) > 0);
+    const tutti__order o = tutti__order_of(call);
+
+    return 1 + (size_t)o.n_steps + (o.numbers < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
 {
-    (void)call;
-    return 2;
+    const tutti__order o = tutti__order_of(call);
+
+    return 2 + 2 * tutti__order_actions(&o);
 }
 
-/* The pieces of the ranks that consecutive numbers represent. */
-static tutti__piece pieces(const tutti__coll *call, int number, int n)
+/* The pieces of the ranks that the numbers have after a step: of ranks that are numbers, and of those that they represent. */
+static tutti__piece pieces_of(const tutti__coll *call, const tutti__order *o, int rank, int step,
+                              bool of_numbers)
 {
-    size_t begin = (size_t)tutti__pairs_first(call, number),
-           end = (size_t)tutti__pairs_first(call, number + n);
+    const int width = o->step[step].width, from = rank / width * width, kept = o->numbers;
+    int begin = of_numbers ? from : from + kept, end = begin + width;
 
-    return (tutti__piece){begin * call->count, (end - begin) * call->count};
+    end = end < call->size ? end : call->size;
+    begin = begin < end ? begin : end;
+    return (tutti__piece){(size_t)begin * call->count, (size_t)(end - begin) * call->count};
+}
+
+static void exchange(const tutti__coll *call, const tutti__order *o, int rank, int step,
+                     tutti__coll_round *out)
+{
+    const int mine = tutti__order_digit(o, rank, step);
+
+    for (int digit = 0; digit < o->step[step].radix; digit++) {
+        const int peer = tutti__order_peer(o, rank, step, digit);
+
+        for (int numbers = 1; numbers >= 0 && digit != mine; numbers--) {
+            const tutti__piece sent = pieces_of(call, o, rank, step, numbers),
+                               received = pieces_of(call, o, peer, step, numbers);
+
+            tutti__coll_send(out, peer, tutti__coll_dst(sent.at), sent.count);
+            tutti__coll_recv(out, peer, tutti__coll_dst(received.at), received.count);
+        }
+    }
+}
+
+/* Between a rank that is no number and its representative: a piece, or all. */
+static void pass(const tutti__coll *call, const tutti__order *o, int rank, bool all,
+                 tutti__coll_round *out)
+{
+    const int representative = tutti__order_representative(o, rank);
+
+    if (representative != rank && all)
+        tutti__coll_recv(out, representative, tutti__coll_dst(0), call->count * (size_t)call->size);
+    else if (representative != rank)
+        tutti__coll_send(out, representative, tutti__coll_src(0), call->count);
+    else if (tutti__order_represented(o, rank) > 1 && all)
+        tutti__coll_send(out, tutti__order_represented_rank(o, rank, 1), tutti__coll_dst(0),
+                         call->count * (size_t)call->size);
+    else if (tutti__order_represented(o, rank) > 1)
+        tutti__coll_recv(out, tutti__order_represented_rank(o, rank, 1),
+                         tutti__coll_dst((size_t)(rank + o->numbers) * call->count), call->count);
 }
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    size_t count = call->count;
-    bool takes_part = tutti__pairs_takes_part(call, rank);
-    int other = tutti__pairs_other(call, rank);
+    const tutti__order o = tutti__order_of(call);
 
     if (round == 0) {
-        tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_dst((size_t)rank * count),
-                          tutti__coll_src(0), count);
-        if (other >= 0 && takes_part)
-            tutti__coll_recv(out, other, tutti__coll_dst((size_t)other * count), count);
-        else if (other >= 0)
-            tutti__coll_send(out, other, tutti__coll_src(0), count);
-    } else if (round <= n_steps(call) && takes_part) {
-        tutti__pairs_exchange(call, rank, round - 1, pieces, out);
-    } else if (round > n_steps(call) && other >= 0 && takes_part) {
-        tutti__coll_send(out, other, tutti__coll_dst(0), count * (size_t)call->size);
-    } else if (round > n_steps(call) && other >= 0) {
-        tutti__coll_recv(out, other, tutti__coll_dst(0), count * (size_t)call->size);
+        tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_dst((size_t)rank * call->count),
+                          tutti__coll_src(0), call->count);
+        pass(call, &o, rank, false, out);
+    } else if (round > (size_t)o.n_steps) {
+        pass(call, &o, rank, true, out);
+    } else if (tutti__order_is_number(&o, rank)) {
+        exchange(call, &o, rank, o.n_steps - (int)round, out);
     }
 }
 

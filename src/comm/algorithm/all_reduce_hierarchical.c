@@ -18,7 +18,7 @@ enum {
 };
 
 extern const tutti__coll_algorithm tutti__coll_all_reduce_recursive_doubling,
-    tutti__coll_all_reduce_rabenseifner, tutti__coll_all_reduce_ring;
+    tutti__coll_all_reduce_rabenseifner;
 
 /* Ranks that are nearest to each other; 1: there are no blocks of them. */
 static int places(const tutti__coll *call)
@@ -80,12 +80,9 @@ static tutti__coll between(const tutti__coll *call, size_t count)
 
 static const tutti__coll_algorithm *algorithm_between(const tutti__coll *call)
 {
-    const int hosts = call->size / places(call);
-
-    if (largest(call) * tutti__coll_element(call, TUTTI__COLL_WORK) <= SMALL)
-        return &tutti__coll_all_reduce_recursive_doubling;
-    return (hosts & (hosts - 1)) == 0 ? &tutti__coll_all_reduce_rabenseifner
-                                      : &tutti__coll_all_reduce_ring;
+    return largest(call) * tutti__coll_element(call, TUTTI__COLL_WORK) <= SMALL
+               ? &tutti__coll_all_reduce_recursive_doubling
+               : &tutti__coll_all_reduce_rabenseifner;
 }
 
 /* Rounds between the hosts: as many for each part. */

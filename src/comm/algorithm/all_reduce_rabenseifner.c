@@ -1,8 +1,8 @@
-/* all_reduce_rabenseifner.c -- a reduce-scatter by recursive halving, then an all-gather by recursive doubling: for middle and large sizes, 2 log2 n
+/* all_reduce_rabenseifner.c -- a reduce-scatter by recursive halving, then an all-gather by recursive doubling: for middle and large sizes, some 2 log2 n
  * messages and 2 (n-1)/n of the data a rank.   SPDX-License-Identifier: MIT
  *
  * Large data are cut into parts. Part k begins in round k, so while one part's messages move, another's sums are made; and while one passes the links
- * between near ranks (pairs.h), another passes those between far ones. */
+ * between near ranks (order.h), another passes those between far ones. */
 #include "comm/algorithm/halving.h"
 
 enum { PARTS = 16 /* at most */, PART_CHUNKS = 8 /* at least */ };
@@ -25,19 +25,18 @@ static tutti__coll part(const tutti__coll *call, size_t k, size_t *at_p)
     return one;
 }
 
-static size_t n_steps(const tutti__coll *call)
-{
-    return tutti__coll_log_down((size_t)call->size);
-}
-
 static size_t n_rounds(const tutti__coll *call)
 {
-    return n_parts(call) + tutti__halving_rounds(call) + n_steps(call) + (tutti__pairs(call) > 0);
+    const tutti__order o = tutti__order_of(call);
+
+    return n_parts(call) + tutti__halving_rounds(call, &o) + (size_t)o.n_steps;
 }
 
 static size_t most_actions(const tutti__coll *call)
 {
-    return 2 * n_parts(call);
+    const tutti__order o = tutti__order_of(call);
+
+    return n_parts(call) * tutti__halving_actions(call, &o);
 }
 
 static size_t work_of_part(const tutti__coll *call, int rank)
@@ -53,35 +52,71 @@ static size_t work(const tutti__coll *call, int rank)
     return n_parts(call) * work_of_part(call, rank);
 }
 
-static void round_of_part(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
+static void send(const tutti__coll *call, const tutti__order *o, int to, int of, int step,
+                 tutti__coll_round *out)
 {
-    size_t halving = tutti__halving_rounds(call);
-    bool takes_part = tutti__pairs_takes_part(call, rank);
-    int other = tutti__pairs_other(call, rank);
-    tutti__piece mine = tutti__halving_parts(call, tutti__pairs_number(call, rank), 1);
+    const tutti__piece p = tutti__halving_after(call, o, of, step);
+
+    tutti__coll_send(out, to, tutti__coll_dst(p.at), p.count);
+}
+
+static void receive(const tutti__coll *call, const tutti__order *o, int from, int step,
+                    tutti__coll_round *out)
+{
+    const tutti__piece p = tutti__halving_after(call, o, from, step);
+
+    tutti__coll_recv(out, from, tutti__coll_dst(p.at), p.count);
+}
+
+/* A step of halving in the other direction: whoever has received another's part of the sum in it sends that its result. */
+static void give_back(const tutti__coll *call, const tutti__order *o, int rank, int step,
+                      tutti__coll_round *out)
+{
+    const int mine = tutti__order_digit(o, rank, step), givers = tutti__order_givers(o, rank, step),
+              takers = tutti__order_takers(o, step);
+
+    if (tutti__order_gives(o, rank, step))
+        for (int i = 0; i < takers; i++)
+            receive(call, o, tutti__order_taker(o, rank, step, i), step, out);
+    if (!tutti__order_takes_part(o, rank, step))
+        return;
+    for (int digit = 0; digit < o->step[step].radix; digit++) {
+        const int peer = tutti__order_peer(o, rank, step, digit);
+
+        if (digit == mine)
+            continue;
+        send(call, o, peer, rank, step, out);
+        receive(call, o, peer, step, out);
+    }
+    for (int i = 0; i < givers; i++)
+        send(call, o, tutti__order_giver(o, rank, step, i), rank, step, out);
+}
+
+static void round_of_part(const tutti__coll *call, const tutti__order *o, int rank, size_t round,
+                          tutti__coll_round *out)
+{
+    const size_t halving = tutti__halving_rounds(call, o);
+    const tutti__piece mine = tutti__halving_after(call, o, rank, o->n_steps - 1);
 
     if (round < halving)
-        tutti__halving_round(call, rank, round, out);
-    else if (round == halving && takes_part)
+        tutti__halving_round(call, o, rank, round, out);
+    else if (round == halving && tutti__order_is_number(o, rank))
         tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(mine.at),
                           tutti__coll_work(mine.at), mine.count);
-    else if (round > halving && round <= halving + n_steps(call) && takes_part)
-        tutti__pairs_exchange(call, rank, round - halving - 1, tutti__halving_parts, out);
-    else if (round == halving + n_steps(call) + 1 && other >= 0 && takes_part)
-        tutti__coll_send(out, other, tutti__coll_dst(0), call->count);
-    else if (round == halving + n_steps(call) + 1 && other >= 0)
-        tutti__coll_recv(out, other, tutti__coll_dst(0), call->count);
+    else if (round > halving && round <= halving + (size_t)o->n_steps)
+        give_back(call, o, rank, o->n_steps - (int)(round - halving), out);
 }
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
     const size_t slot = work_of_part(call, rank);
+    const tutti__order o = tutti__order_of(call);
 
     for (size_t k = 0; k < n_parts(call) && k <= round; k++) {
         size_t at, first = out->n;
         const tutti__coll one = part(call, k, &at);
 
-        round_of_part(&one, rank, round - k, out);
+        round_of_part(&one, &o, rank, round - k, out);
         for (size_t i = first; i < out->n && i < out->capacity; i++) {
             tutti__coll_action *a = &out->actions[i];
 

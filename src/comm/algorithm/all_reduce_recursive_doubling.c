@@ -1,87 +1,82 @@
-/* all_reduce_recursive_doubling.c -- log2 n exchanges of everything with the rank ... 4, 2, 1 further; for small sizes.
- * SPDX-License-Identifier: MIT
+/* all_reduce_recursive_doubling.c -- log2 n exchanges of everything with the rank ... 4, 2, 1 further, or with several where n is no power of two (order.h);
+ * for small sizes.   SPDX-License-Identifier: MIT
  *
- * Both partners of an exchange add in the common order, so all have the same bits.
+ * All partners of an exchange add in the common order, so all have the same bits.
  *
- *     copy │ pairs: give, add │ exchange, add │ exchange, add │ ... │ finish │ pairs: the result */
-#include "comm/algorithm/pairs.h"
-
-static size_t n_exchanges(const tutti__coll *call)
-{
-    return tutti__coll_log_down((size_t)call->size);
-}
+ *     copy │ exchange, add │ exchange, add │ ... │ finish │ the result, for those that only gave */
+#include "comm/algorithm/order.h"
 
 static size_t n_rounds(const tutti__coll *call)
 {
-    return 2 + 2 * n_exchanges(call) + (tutti__pairs(call) > 0 ? 3 : 0);
+    const tutti__order o = tutti__order_of(call);
+
+    return 2 + 2 * (size_t)o.n_steps + (o.numbers < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
 {
-    (void)call;
-    return 2;
+    const tutti__order o = tutti__order_of(call);
+    const size_t steps = tutti__order_actions(&o), last = (size_t)tutti__order_represented(&o, 0);
+
+    return steps > last ? steps : last;
 }
 
 static size_t work(const tutti__coll *call, int rank)
 {
+    const tutti__order o = tutti__order_of(call);
+
     (void)rank;
-    return 2 * call->count;
+    return call->count * (1 + (size_t)tutti__order_most_incoming(&o));
 }
 
-static void add_received(const tutti__coll *call, bool left, tutti__coll_round *out)
+static void exchange(const tutti__coll *call, const tutti__order *o, int rank, int step, bool adds,
+                     tutti__coll_round *out)
 {
-    tutti__coll_local(out, left ? TUTTI__COLL_REDUCE_LEFT : TUTTI__COLL_REDUCE, tutti__coll_work(0),
-                      tutti__coll_work(call->count), call->count);
-}
+    const tutti__order_sum sum = {tutti__coll_work(0), tutti__coll_work(0),
+                                  tutti__coll_work(call->count), call->count};
+    const bool takes_part = tutti__order_takes_part(o, rank, step);
+    const int mine = tutti__order_digit(o, rank, step), takers = tutti__order_takers(o, step);
 
-static void pair_up(const tutti__coll *call, int rank, bool adds, tutti__coll_round *out)
-{
-    int other = tutti__pairs_other(call, rank);
-
-    if (other < 0)
+    if (adds && takes_part)
+        tutti__order_add(o, rank, step, &sum, out);
+    if (adds)
         return;
-    if (tutti__pairs_takes_part(call, rank) && adds)
-        add_received(call, other < rank, out);
-    else if (tutti__pairs_takes_part(call, rank))
-        tutti__coll_recv(out, other, tutti__coll_work(call->count), call->count);
-    else if (!adds)
-        tutti__coll_send(out, other, tutti__coll_work(0), call->count);
+    for (int i = 0; i < takers && tutti__order_gives(o, rank, step); i++)
+        tutti__coll_send(out, tutti__order_taker(o, rank, step, i), sum.own, call->count);
+    for (int digit = 0; digit < o->step[step].radix && takes_part; digit++)
+        if (digit != mine)
+            tutti__coll_send(out, tutti__order_peer(o, rank, step, digit), sum.own, call->count);
+    if (takes_part)
+        tutti__order_receive(o, rank, step, &sum, out);
 }
 
-static void exchange(const tutti__coll *call, int rank, size_t step, tutti__coll_round *out)
+static void share(const tutti__coll *call, const tutti__order *o, int rank, tutti__coll_round *out)
 {
-    int number = tutti__pairs_number(call, rank),
-        bit = tutti__pairs_numbers(call) >> (step / 2 + 1),
-        partner = tutti__pairs_rank(call, number ^ bit);
+    const int representative = tutti__order_representative(o, rank),
+              n = representative == rank ? tutti__order_represented(o, rank) : 1;
 
-    if (step % 2 == 1) {
-        add_received(call, number & bit, out);
-        return;
-    }
-    tutti__coll_send(out, partner, tutti__coll_work(0), call->count);
-    tutti__coll_recv(out, partner, tutti__coll_work(call->count), call->count);
+    if (representative != rank)
+        tutti__coll_recv(out, representative, tutti__coll_dst(0), call->count);
+    for (int i = 1; i < n; i++)
+        tutti__coll_send(out, tutti__order_represented_rank(o, rank, i), tutti__coll_dst(0),
+                         call->count);
 }
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    int other = tutti__pairs_other(call, rank);
-    bool takes_part = tutti__pairs_takes_part(call, rank);
-    size_t pairs = tutti__pairs(call) > 0 ? 2 : 0, last = pairs + 2 * n_exchanges(call) + 1;
+    const tutti__order o = tutti__order_of(call);
+    const size_t finish = 1 + 2 * (size_t)o.n_steps;
 
     if (round == 0)
         tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_work(0), tutti__coll_src(0),
                           call->count);
-    else if (round <= pairs)
-        pair_up(call, rank, round == 2, out);
-    else if (round < last && takes_part)
-        exchange(call, rank, round - pairs - 1, out);
-    else if (round == last && takes_part)
+    else if (round < finish)
+        exchange(call, &o, rank, (int)(round - 1) / 2, round % 2 == 0, out);
+    else if (round == finish && tutti__order_is_number(&o, rank))
         tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(0),
                           call->count);
-    else if (round > last && other >= 0 && takes_part)
-        tutti__coll_send(out, other, tutti__coll_dst(0), call->count);
-    else if (round > last && other >= 0)
-        tutti__coll_recv(out, other, tutti__coll_dst(0), call->count);
+    else if (round > finish)
+        share(call, &o, rank, out);
 }
 
 const tutti__coll_algorithm tutti__coll_all_reduce_recursive_doubling = {

@@ -1,148 +1,163 @@
-/* halving.c -- recursive halving.   SPDX-License-Identifier: MIT */
+/* halving.c -- recursive halving, or division by another radix.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/halving.h"
 
-size_t tutti__halving_elements(const tutti__coll *call)
+static bool scatters(const tutti__coll *call)
 {
-    return tutti__op_table[call->op].scatters ? call->count * (size_t)call->size : call->count;
+    return tutti__op_table[call->op].scatters;
 }
 
-static size_t begin_of(const tutti__coll *call, int number)
+/* Elements of all that a rank gives. */
+static size_t elements(const tutti__coll *call)
 {
-    size_t n = (size_t)tutti__pairs_numbers(call), k = (size_t)number, each = call->count / n,
+    return scatters(call) ? call->count * (size_t)call->size : call->count;
+}
+
+static size_t begin_of(const tutti__coll *call, const tutti__order *o, int number)
+{
+    size_t n = (size_t)o->numbers, k = (size_t)number, each = call->count / n,
            larger = call->count % n;
 
-    if (tutti__op_table[call->op].scatters)
-        return (size_t)tutti__pairs_first(call, number) * call->count;
+    if (scatters(call))
+        return (size_t)tutti__order_first(o, number) * call->count;
     return k * each + (k < larger ? k : larger);
 }
 
-tutti__piece tutti__halving_parts(const tutti__coll *call, int number, int n)
+tutti__piece tutti__halving_parts(const tutti__coll *call, const tutti__order *o, int number, int n)
 {
-    size_t begin = begin_of(call, number);
+    size_t begin = begin_of(call, o, number);
 
-    return (tutti__piece){begin, begin_of(call, number + n) - begin};
+    return (tutti__piece){begin, begin_of(call, o, number + n) - begin};
 }
 
-static size_t n_steps(const tutti__coll *call)
+tutti__piece tutti__halving_after(const tutti__coll *call, const tutti__order *o, int rank,
+                                  int step)
 {
-    return tutti__coll_log_down((size_t)call->size);
+    const int width = step < 0 ? o->numbers : o->step[step].width;
+
+    return tutti__halving_parts(call, o, tutti__order_number(o, rank) / width * width, width);
 }
 
 /* Pieces of ranks stand in WORK in the order of numbers. */
-static bool moves_pieces(const tutti__coll *call)
+static bool moves_pieces(const tutti__coll *call, const tutti__order *o)
 {
-    return tutti__op_table[call->op].scatters && tutti__pairs_go_by_blocks(call);
+    return scatters(call) && !tutti__order_is_of_ranks(o);
 }
 
 /* The rounds in which all is copied to WORK first. */
-static size_t n_copies(const tutti__coll *call)
+static size_t n_copies(const tutti__coll *call, const tutti__order *o)
 {
-    return tutti__coll_is_wide(call) || moves_pieces(call);
+    return tutti__coll_is_wide(call) || moves_pieces(call, o);
 }
 
-static size_t lead(const tutti__coll *call)
+size_t tutti__halving_rounds(const tutti__coll *call, const tutti__order *o)
 {
-    return n_copies(call) + (tutti__pairs(call) > 0 ? 2 : 0);
+    return n_copies(call, o) + 2 * (size_t)o->n_steps;
 }
 
-size_t tutti__halving_rounds(const tutti__coll *call)
+size_t tutti__halving_actions(const tutti__coll *call, const tutti__order *o)
 {
-    return lead(call) + 2 * n_steps(call);
+    const size_t steps = tutti__order_actions(o);
+
+    return moves_pieces(call, o) && (size_t)call->size > steps ? (size_t)call->size : steps;
 }
 
-size_t tutti__halving_actions(const tutti__coll *call)
-{
-    return moves_pieces(call) ? (size_t)call->size : 2;
-}
-
-/* Half of the data is received at most. */
+/* The data, and what comes in in a step, which is most at the first numbers: their parts are the largest, and most give to them. */
 size_t tutti__halving_work(const tutti__coll *call, int rank)
 {
-    size_t all = tutti__halving_elements(call), most = 0;
-    int n = tutti__pairs_numbers(call);
+    const tutti__order o = tutti__order_of(call);
+    size_t most = 0;
 
     (void)rank;
-    for (int half = 0; half < 2 && n > 1; half++) {
-        size_t count = tutti__halving_parts(call, half * n / 2, n / 2).count;
+    for (int step = 0; step < o.n_steps; step++) {
+        const size_t here = tutti__halving_after(call, &o, 0, step).count *
+                            (size_t)tutti__order_incoming(&o, 0, step);
 
-        most = count > most ? count : most;
+        most = here > most ? here : most;
     }
-    return all + most;
+    return elements(call) + most;
 }
 
-/* Where the data of a rank are at its first exchange: where they were, unless they have been summed or widened. */
-static bool is_in_src(const tutti__coll *call, int rank)
+static void copy(const tutti__coll *call, const tutti__order *o, tutti__coll_round *out)
 {
-    return n_copies(call) == 0 && tutti__pairs_other(call, rank) < 0;
-}
+    size_t to = 0;
 
-static void copy(const tutti__coll *call, tutti__coll_round *out)
-{
-    const size_t n = moves_pieces(call) ? (size_t)call->size : 1;
-
-    for (size_t i = 0; i < n; i++)
-        tutti__coll_local(
-            out, TUTTI__COLL_COPY,
-            tutti__coll_work(tutti__halving_parts(call, (int)i, 1).at * (n > 1)),
-            tutti__coll_src(n > 1 ? (size_t)tutti__pairs_rank(call, (int)i) * call->count : 0),
-            n > 1 ? call->count : tutti__halving_elements(call));
-}
-
-static void pair_up(const tutti__coll *call, int rank, bool adds, tutti__coll_round *out)
-{
-    size_t all = tutti__halving_elements(call);
-    int other = tutti__pairs_other(call, rank);
-
-    if (other < 0)
+    if (!moves_pieces(call, o)) {
+        tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_work(0), tutti__coll_src(0),
+                          elements(call));
         return;
-    if (!tutti__pairs_takes_part(call, rank)) {
-        if (!adds)
-            tutti__coll_send(out, other,
-                             tutti__coll_is_wide(call) ? tutti__coll_work(0) : tutti__coll_src(0),
-                             all);
-    } else if (adds) {
-        tutti__coll_local(out, other < rank ? TUTTI__COLL_REDUCE : TUTTI__COLL_REDUCE_LEFT,
-                          tutti__coll_work(0), tutti__coll_src(0), all);
-    } else {
-        tutti__coll_recv(out, other, tutti__coll_work(0), all);
+    }
+    for (int number = 0; number < o->numbers; number++) {
+        const int rank = tutti__order_rank(o, number), n = tutti__order_represented(o, rank);
+
+        for (int i = 0; i < n; i++) {
+            const size_t from = (size_t)tutti__order_represented_rank(o, rank, i) * call->count;
+
+            tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_work(to), tutti__coll_src(from),
+                              call->count);
+            to += call->count;
+        }
     }
 }
 
-static void exchange(const tutti__coll *call, int rank, size_t step, bool adds,
+/* Data are where they were until they have been summed or widened. */
+static tutti__coll_at own(const tutti__coll *call, const tutti__order *o, int rank, int step,
+                          size_t at)
+{
+    const bool summed = step > 0 && tutti__order_given_at(o, rank) > 0;
+
+    return summed || n_copies(call, o) > 0 ? tutti__coll_work(at) : tutti__coll_src(at);
+}
+
+static void exchange(const tutti__coll *call, const tutti__order *o, int rank, int step,
                      tutti__coll_round *out)
 {
-    int number = tutti__pairs_number(call, rank),
-        distance = tutti__pairs_numbers(call) >> (step + 1), other = number ^ distance;
-    tutti__piece kept = tutti__halving_parts(call, number / distance * distance, distance),
-                 sent = tutti__halving_parts(call, other / distance * distance, distance);
-    size_t all = tutti__halving_elements(call);
-    bool fresh = step == 0 && is_in_src(call, rank), left = other < number;
+    const int mine = tutti__order_digit(o, rank, step);
 
-    if (adds && fresh) { /* what was received is where the sum will be */
-        tutti__coll_local(out, left ? TUTTI__COLL_REDUCE : TUTTI__COLL_REDUCE_LEFT,
-                          tutti__coll_work(kept.at), tutti__coll_src(kept.at), kept.count);
-    } else if (adds) {
-        tutti__coll_local(out, left ? TUTTI__COLL_REDUCE_LEFT : TUTTI__COLL_REDUCE,
-                          tutti__coll_work(kept.at), tutti__coll_work(all), kept.count);
-    } else {
-        int peer = tutti__pairs_rank(call, other);
+    for (int digit = 0; digit < o->step[step].radix; digit++) {
+        const int peer = tutti__order_peer(o, rank, step, digit);
+        const tutti__piece theirs = tutti__halving_after(call, o, peer, step);
 
-        tutti__coll_send(out, peer, fresh ? tutti__coll_src(sent.at) : tutti__coll_work(sent.at),
-                         sent.count);
-        tutti__coll_recv(out, peer, tutti__coll_work(fresh ? kept.at : all), kept.count);
+        if (digit != mine)
+            tutti__coll_send(out, peer, own(call, o, rank, step, theirs.at), theirs.count);
     }
 }
 
-void tutti__halving_round(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
+static void give(const tutti__coll *call, const tutti__order *o, int rank, int step,
+                 tutti__coll_round *out)
 {
-    size_t copies = n_copies(call), before = lead(call);
-    bool receives = tutti__pairs_other(call, rank) >= 0 && tutti__pairs_takes_part(call, rank);
+    const int takers = tutti__order_takers(o, step);
 
-    if (round < copies && !receives)
-        copy(call, out);
-    else if (round >= copies && round < before)
-        pair_up(call, rank, round > copies, out);
-    else if (round >= before && round < tutti__halving_rounds(call) &&
-             tutti__pairs_takes_part(call, rank))
-        exchange(call, rank, (round - before) / 2, (round - before) % 2, out);
+    for (int i = 0; i < takers; i++) {
+        const int taker = tutti__order_taker(o, rank, step, i);
+        const tutti__piece theirs = tutti__halving_after(call, o, taker, step);
+
+        tutti__coll_send(out, taker, own(call, o, rank, step, theirs.at), theirs.count);
+    }
+}
+
+void tutti__halving_round(const tutti__coll *call, const tutti__order *o, int rank, size_t round,
+                          tutti__coll_round *out)
+{
+    const size_t copies = n_copies(call, o);
+    const int step = (int)(round - copies) / 2;
+    const bool adds = (round - copies) % 2;
+
+    if (round < copies) {
+        copy(call, o, out);
+    } else if (round >= tutti__halving_rounds(call, o)) {
+        return;
+    } else if (tutti__order_takes_part(o, rank, step)) {
+        const tutti__piece kept = tutti__halving_after(call, o, rank, step);
+        const tutti__order_sum sum = {own(call, o, rank, step, kept.at), tutti__coll_work(kept.at),
+                                      tutti__coll_work(elements(call)), kept.count};
+
+        if (adds) {
+            tutti__order_add(o, rank, step, &sum, out);
+            return;
+        }
+        exchange(call, o, rank, step, out);
+        tutti__order_receive(o, rank, step, &sum, out);
+    } else if (!adds && tutti__order_gives(o, rank, step)) {
+        give(call, o, rank, step, out);
+    }
 }

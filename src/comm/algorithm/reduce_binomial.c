@@ -1,88 +1,99 @@
-/* reduce_binomial.c -- up a binomial tree: log2 n steps, each of everything; for small sizes.   SPDX-License-Identifier: MIT
+/* reduce_binomial.c -- up a binomial tree, or one of several children a step where n is no power of two (order.h): log2 n steps, each of everything; for small
+ * sizes.   SPDX-License-Identifier: MIT
  *
- *     copy │ pairs: give, add │ those p/2 away from root's half: give, add │ a quarter │ ... │ finish
+ *     copy │ those p/2 away from root's half: give, add │ a quarter │ ... │ to root, if it is no number │ finish
  *
  * Sums are in the common order: which ranks add depends on root, what they add does not. */
-#include "comm/algorithm/pairs.h"
-
-static size_t n_steps(const tutti__coll *call)
-{
-    return tutti__coll_log_down((size_t)call->size);
-}
-
-static size_t n_folds(const tutti__coll *call)
-{
-    return tutti__pairs(call) > 0;
-}
+#include "comm/algorithm/order.h"
 
 static size_t n_rounds(const tutti__coll *call)
 {
-    return 2 + 2 * (n_folds(call) + n_steps(call));
+    const tutti__order o = tutti__order_of(call);
+
+    return 2 + 2 * (size_t)o.n_steps + (o.numbers < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
 {
-    (void)call;
-    return 1;
+    const tutti__order o = tutti__order_of(call);
+
+    return tutti__order_actions(&o);
 }
 
 static size_t work(const tutti__coll *call, int rank)
 {
+    const tutti__order o = tutti__order_of(call);
+
     (void)rank;
-    return 2 * call->count;
+    return call->count * (1 + (size_t)tutti__order_most_incoming(&o));
 }
 
-/* Whom the rank gives its sum (gives), or gets one from; -1: nobody in this step. */
-static int peer_of(const tutti__coll *call, int rank, size_t step, bool *gives)
+/* Whether its sum is still its own: in the steps before it had the digits of the number where the sum is made. */
+static bool has_sum(const tutti__order *o, int rank, int number, int step)
 {
-    int number = tutti__pairs_number(call, rank), apart, distance;
+    int same = 0;
 
-    *gives = !tutti__pairs_takes_part(call, rank);
-    if (step < n_folds(call))
-        return tutti__pairs_other(call, rank);
-    if (*gives)
-        return -1;
-    distance = tutti__pairs_numbers(call) >> (step - n_folds(call) + 1);
-    apart = number ^ tutti__pairs_number(call, call->root);
-    *gives = (apart & distance) != 0;
-    return apart >= 2 * distance ? -1 : tutti__pairs_rank(call, number ^ distance);
+    while (same < step && tutti__order_takes_part(o, rank, same) &&
+           tutti__order_digit(o, rank, same) == tutti__order_digit(o, number, same))
+        same++;
+    return same == step ||
+           (tutti__order_gives(o, rank, step) && same == o->level[o->step[step].level].first);
 }
 
-/* Of a pair, whose number is one, that of the lower rank. */
-static bool is_left(const tutti__coll *call, int rank, int peer)
+/* Of the ranks that one gives to in a step, that which has the number's digits. */
+static int taker_of(const tutti__order *o, int rank, int number, int step)
 {
-    int mine = tutti__pairs_number(call, rank), theirs = tutti__pairs_number(call, peer);
+    const int level = o->step[step].level;
 
-    return theirs < mine || (theirs == mine && peer < rank);
+    return tutti__order_taker(o, rank, step,
+                              tutti__order_place(o, level, number) / o->level[level].groups);
+}
+
+static void reduce(const tutti__coll *call, const tutti__order *o, int rank, int step, bool adds,
+                   tutti__coll_round *out)
+{
+    const int number = tutti__order_representative(o, call->root),
+              digit = tutti__order_digit(o, number, step);
+    const tutti__order_sum sum = {tutti__coll_work(0), tutti__coll_work(0),
+                                  tutti__coll_work(call->count), call->count};
+
+    if (!has_sum(o, rank, number, step))
+        return;
+    if (tutti__order_gives(o, rank, step) && !adds)
+        tutti__coll_send(out, taker_of(o, rank, number, step), sum.own, call->count);
+    if (!tutti__order_takes_part(o, rank, step))
+        return;
+    if (tutti__order_digit(o, rank, step) != digit && !adds)
+        tutti__coll_send(out, tutti__order_peer(o, rank, step, digit), sum.own, call->count);
+    else if (tutti__order_digit(o, rank, step) == digit)
+        (adds ? tutti__order_add : tutti__order_receive)(o, rank, step, &sum, out);
+}
+
+static void to_root(const tutti__coll *call, const tutti__order *o, int rank,
+                    tutti__coll_round *out)
+{
+    const int number = tutti__order_representative(o, call->root);
+
+    if (number != call->root && rank == number)
+        tutti__coll_send(out, call->root, tutti__coll_work(0), call->count);
+    else if (number != call->root && rank == call->root)
+        tutti__coll_recv(out, number, tutti__coll_work(0), call->count);
 }
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    size_t count = call->count, step = (round - 1) / 2;
-    bool gives;
-    int peer;
+    const tutti__order o = tutti__order_of(call);
 
-    if (round == 0) {
-        tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_work(0), tutti__coll_src(0), count);
-        return;
-    }
-    if (round + 1 == n_rounds(call)) {
-        if (rank == call->root)
-            tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(0),
-                              count);
-        return;
-    }
-    peer = peer_of(call, rank, step, &gives);
-    if (peer < 0)
-        return;
-    if (gives && round % 2 == 1)
-        tutti__coll_send(out, peer, tutti__coll_work(0), count);
-    else if (!gives && round % 2 == 1)
-        tutti__coll_recv(out, peer, tutti__coll_work(count), count);
-    else if (!gives)
-        tutti__coll_local(out,
-                          is_left(call, rank, peer) ? TUTTI__COLL_REDUCE_LEFT : TUTTI__COLL_REDUCE,
-                          tutti__coll_work(0), tutti__coll_work(count), count);
+    if (round == 0)
+        tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_work(0), tutti__coll_src(0),
+                          call->count);
+    else if (round <= 2 * (size_t)o.n_steps)
+        reduce(call, &o, rank, (int)(round - 1) / 2, round % 2 == 0, out);
+    else if (round + 1 < n_rounds(call))
+        to_root(call, &o, rank, out);
+    else if (rank == call->root)
+        tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(0),
+                          call->count);
 }
 
 const tutti__coll_algorithm tutti__coll_reduce_binomial = {.op = TUTTI__OP_REDUCE,

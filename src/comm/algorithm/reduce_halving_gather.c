@@ -1,27 +1,29 @@
 /* reduce_halving_gather.c -- a reduce-scatter by recursive halving, then a gather to root along a binomial tree; for large sizes.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT
+ *
+ * If root is no number (order.h), its representative gathers, and sends it all. */
 #include "comm/algorithm/halving.h"
-
-static size_t n_steps(const tutti__coll *call)
-{
-    return tutti__coll_log_down((size_t)call->size);
-}
 
 static size_t n_rounds(const tutti__coll *call)
 {
-    return tutti__halving_rounds(call) + 1 + n_steps(call);
+    const tutti__order o = tutti__order_of(call);
+
+    return tutti__halving_rounds(call, &o) + 1 + (size_t)o.n_steps + (o.numbers < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
 {
-    (void)call;
-    return 2;
+    const tutti__order o = tutti__order_of(call);
+
+    return tutti__halving_actions(call, &o);
 }
 
 /* Where parts of the result are on their way to root. */
 static size_t held(const tutti__coll *call, int rank)
 {
-    return rank == call->root || !tutti__pairs_takes_part(call, rank) ? 0 : call->count;
+    const tutti__order o = tutti__order_of(call);
+
+    return rank == call->root || !tutti__order_is_number(&o, rank) ? 0 : call->count;
 }
 
 static tutti__coll_at result(const tutti__coll *call, int rank, size_t at)
@@ -29,35 +31,57 @@ static tutti__coll_at result(const tutti__coll *call, int rank, size_t at)
     return rank == call->root ? tutti__coll_dst(at) : tutti__coll_held(at);
 }
 
-/* A number has the parts of the aligned block of `distance` numbers around it, if it is root's but for higher bits. */
-static void gather(const tutti__coll *call, int rank, size_t step, tutti__coll_round *out)
+/* Numbers with the digits of the one that gathers in later steps have what those of other digits had in them. */
+static void gather(const tutti__coll *call, const tutti__order *o, int rank, int step,
+                   tutti__coll_round *out)
 {
-    int number = tutti__pairs_number(call, rank), distance = 1 << step, other = number ^ distance,
-        relative = number ^ tutti__pairs_number(call, call->root),
-        peer = tutti__pairs_rank(call, other);
-    tutti__piece mine = tutti__halving_parts(call, number / distance * distance, distance),
-                 theirs = tutti__halving_parts(call, other / distance * distance, distance);
+    const int to = tutti__order_representative(o, call->root),
+              mine = tutti__order_digit(o, rank, step), digit = tutti__order_digit(o, to, step);
+    const tutti__piece part = tutti__halving_after(call, o, rank, step);
 
-    if (relative % (2 * distance) == distance)
-        tutti__coll_send(out, peer, result(call, rank, mine.at), mine.count);
-    else if (relative % (2 * distance) == 0)
-        tutti__coll_recv(out, peer, result(call, rank, theirs.at), theirs.count);
+    for (int later = step + 1; later < o->n_steps; later++)
+        if (tutti__order_digit(o, rank, later) != tutti__order_digit(o, to, later))
+            return;
+    if (mine != digit)
+        tutti__coll_send(out, tutti__order_peer(o, rank, step, digit), result(call, rank, part.at),
+                         part.count);
+    for (int other = 0; other < o->step[step].radix && mine == digit; other++) {
+        const int peer = tutti__order_peer(o, rank, step, other);
+        const tutti__piece theirs = tutti__halving_after(call, o, peer, step);
+
+        if (other != digit)
+            tutti__coll_recv(out, peer, result(call, rank, theirs.at), theirs.count);
+    }
+}
+
+static void to_root(const tutti__coll *call, const tutti__order *o, int rank,
+                    tutti__coll_round *out)
+{
+    const int from = tutti__order_representative(o, call->root);
+
+    if (from != call->root && rank == from)
+        tutti__coll_send(out, call->root, result(call, rank, 0), call->count);
+    else if (from != call->root && rank == call->root)
+        tutti__coll_recv(out, from, result(call, rank, 0), call->count);
 }
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    size_t halving = tutti__halving_rounds(call);
-    tutti__piece mine = tutti__halving_parts(call, tutti__pairs_number(call, rank), 1);
+    const tutti__order o = tutti__order_of(call);
+    const size_t halving = tutti__halving_rounds(call, &o), gathered = halving + (size_t)o.n_steps;
+    const tutti__piece mine = tutti__halving_after(call, &o, rank, o.n_steps - 1);
 
     if (round < halving)
-        tutti__halving_round(call, rank, round, out);
-    else if (!tutti__pairs_takes_part(call, rank))
+        tutti__halving_round(call, &o, rank, round, out);
+    else if (round > gathered)
+        to_root(call, &o, rank, out);
+    else if (!tutti__order_is_number(&o, rank))
         return;
     else if (round == halving)
         tutti__coll_local(out, TUTTI__COLL_FINISH, result(call, rank, mine.at),
                           tutti__coll_work(mine.at), mine.count);
     else
-        gather(call, rank, round - halving - 1, out);
+        gather(call, &o, rank, o.n_steps - (int)(round - halving), out);
 }
 
 const tutti__coll_algorithm tutti__coll_reduce_halving_gather = {.op = TUTTI__OP_REDUCE,

@@ -3,42 +3,65 @@
 
 static size_t n_rounds(const tutti__coll *call)
 {
-    return tutti__halving_rounds(call) + 1 + (tutti__pairs(call) > 0);
+    const tutti__order o = tutti__order_of(call);
+
+    return tutti__halving_rounds(call, &o) + 1 + (o.numbers < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
 {
-    return tutti__halving_actions(call);
+    const tutti__order o = tutti__order_of(call);
+    const size_t steps = tutti__halving_actions(call, &o),
+                 last = (size_t)tutti__order_represented(&o, 0);
+
+    return steps > last ? steps : last;
 }
 
-/* The result of the other of a pair. */
+/* The results of the ranks that a number represents besides its own. */
 static size_t held(const tutti__coll *call, int rank)
 {
-    return tutti__pairs_other(call, rank) >= 0 && tutti__pairs_takes_part(call, rank) ? call->count
-                                                                                      : 0;
+    const tutti__order o = tutti__order_of(call);
+
+    return tutti__order_is_number(&o, rank)
+               ? (size_t)(tutti__order_represented(&o, rank) - 1) * call->count
+               : 0;
+}
+
+static void finish(const tutti__coll *call, const tutti__order *o, int rank, tutti__coll_round *out)
+{
+    const int n = tutti__order_represented(o, rank);
+    const size_t count = call->count,
+                 own = (size_t)tutti__order_first(o, tutti__order_number(o, rank)) * count;
+
+    for (int i = 0; i < n; i++)
+        tutti__coll_local(out, TUTTI__COLL_FINISH,
+                          i == 0 ? tutti__coll_dst(0) : tutti__coll_held((size_t)(i - 1) * count),
+                          tutti__coll_work(own + (size_t)i * count), count);
+}
+
+static void share(const tutti__coll *call, const tutti__order *o, int rank, tutti__coll_round *out)
+{
+    const int representative = tutti__order_representative(o, rank),
+              n = representative == rank ? tutti__order_represented(o, rank) : 1;
+
+    if (representative != rank)
+        tutti__coll_recv(out, representative, tutti__coll_dst(0), call->count);
+    for (int i = 1; i < n; i++)
+        tutti__coll_send(out, tutti__order_represented_rank(o, rank, i),
+                         tutti__coll_held((size_t)(i - 1) * call->count), call->count);
 }
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
-    size_t halving = tutti__halving_rounds(call), count = call->count;
-    bool takes_part = tutti__pairs_takes_part(call, rank);
-    int other = tutti__pairs_other(call, rank);
-    size_t number = (size_t)tutti__pairs_number(call, rank),
-           own = (tutti__pairs_go_by_blocks(call) ? number : (size_t)rank) * count;
+    const tutti__order o = tutti__order_of(call);
+    const size_t halving = tutti__halving_rounds(call, &o);
 
-    if (round < halving) {
-        tutti__halving_round(call, rank, round, out);
-    } else if (round == halving && takes_part) {
-        tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(own),
-                          count);
-        if (other >= 0)
-            tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_held(0),
-                              tutti__coll_work((size_t)other * count), count);
-    } else if (round > halving && other >= 0 && takes_part) {
-        tutti__coll_send(out, other, tutti__coll_held(0), count);
-    } else if (round > halving && other >= 0) {
-        tutti__coll_recv(out, other, tutti__coll_dst(0), count);
-    }
+    if (round < halving)
+        tutti__halving_round(call, &o, rank, round, out);
+    else if (round > halving)
+        share(call, &o, rank, out);
+    else if (tutti__order_is_number(&o, rank))
+        finish(call, &o, rank, out);
 }
 
 const tutti__coll_algorithm tutti__coll_reduce_scatter_recursive_halving = {

@@ -77,7 +77,7 @@ typedef struct tutti__coll_round {
 typedef struct tutti__coll_algorithm {
     tutti__op_kind op;
     const char *name;
-    /* Of a reduction: it sums in the common order (pairs.h), as do others, so that which of them is used does not change a bit. */
+    /* Of a reduction: it sums in the common order (order.h), as do others, so that which of them is used does not change a bit. */
     bool in_common_order;
     /* Whether it can run the call; NULL: any of its operation. */
     bool (*fits)(const tutti__coll *call);

@@ -4,7 +4,7 @@
 #include "comm/algorithm/rounds_act.h"
 
 #include "base/half.h"
-#include "comm/algorithm/pairs.h"
+#include "comm/algorithm/order.h"
 #include "comm/core/reduce.h"
 
 enum { TILE = 512 };
@@ -115,33 +115,43 @@ static void take(const summing *s, tutti__coll_kind kind, int rank, void *tile)
         reduce(call, call->dtype, false, tile, from, s->n);
 }
 
-/* The sum of numbers i, i + d, i + 2d, ... */
-static void sum_numbers(const summing *s, int i, int d, void *tile)
+/* What the rank has after a step; after step -1: what it gives. */
+static void sum_after(const summing *s, const tutti__order *o, int rank, int step, void *tile)
 {
     const tutti__coll *call = s->call;
+    const int radix = step < 0 ? 0 : o->step[step].radix,
+              n = step < 0 ? 0 : radix + tutti__order_givers(o, rank, step);
     uint64_t other[SUM_TILE]; /* elements of up to 8 bytes */
-    int pairs = tutti__pairs(call);
 
-    if (d >= tutti__pairs_numbers(call)) {
-        take(s, TUTTI__COLL_COPY, i < pairs ? 2 * i : tutti__pairs_rank(call, i), tile);
-        if (i < pairs)
-            take(s, TUTTI__COLL_REDUCE, 2 * i + 1, tile);
-        return;
+    if (step < 0)
+        take(s, TUTTI__COLL_COPY, rank, tile);
+    for (int i = 0; i < n; i++) {
+        const bool gives = i >= radix;
+        const int from = gives ? tutti__order_giver(o, rank, step, i - radix)
+                               : tutti__order_peer(o, rank, step, i),
+                  before = gives ? o->level[o->step[step].level].first - 1 : step - 1;
+
+        if (i > 0 && before < 0) {
+            take(s, TUTTI__COLL_REDUCE, from, tile);
+            continue;
+        }
+        sum_after(s, o, from, before, i == 0 ? tile : other);
+        if (i > 0)
+            reduce(call, tutti__coll_is_wide(call) ? TUTTI_F32 : call->dtype, false, tile, other,
+                   s->n);
     }
-    sum_numbers(s, i, 2 * d, tile);
-    sum_numbers(s, i + d, 2 * d, other);
-    reduce(call, tutti__coll_is_wide(call) ? TUTTI_F32 : call->dtype, false, tile, other, s->n);
 }
 
 void tutti__coll_sum(const tutti__coll *call, size_t divisor, void *dst, const void *const *src,
                      size_t count)
 {
     const tutti__coll_memory memory = {.divisor = divisor};
+    const tutti__order order = tutti__order_of(call);
     uint64_t tile[SUM_TILE];
 
     for (summing s = {call, src, 0, 0}; s.at < count; s.at += s.n) {
         s.n = count - s.at < SUM_TILE ? count - s.at : SUM_TILE;
-        sum_numbers(&s, 0, 1, tile);
+        sum_after(&s, &order, 0, order.n_steps - 1, tile);
         finish(call, &memory, (char *)dst + s.at * tutti__element(call->dtype),
                (const char *)(const void *)tile, s.n);
     }

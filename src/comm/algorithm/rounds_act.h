@@ -18,7 +18,7 @@ static inline char *tutti__coll_address(const tutti__coll *call, const tutti__co
 /* COPY, REDUCE, REDUCE_LEFT or FINISH. */
 void tutti__coll_act(const tutti__coll *call, const tutti__coll_memory *memory,
                      const tutti__coll_action *action);
-/* Reduces the sources of all of the call's ranks, in the common order (pairs.h), and finishes: for a rank that has them all. */
+/* Reduces the sources of all of the call's ranks, in the common order (order.h), and finishes: for a rank that has them all. */
 void tutti__coll_sum(const tutti__coll *call, size_t divisor, void *dst, const void *const *src,
                      size_t count);
 

@@ -5,7 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 enum { PERIOD_NS = 40 * 1000 * 1000 }; /* in which a slowed worker runs once and is stopped once */
 
@@ -30,6 +32,11 @@ tutti_status tutti__chaos_open(tutti__chaos *chaos, tutti__workers *workers)
     chaos->victims = calloc((size_t)n, sizeof *chaos->victims);
     if (!chaos->victims)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", n);
+    if (chaos->plan->flip_rate > 0) {
+        workers->job->flip_counter = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (workers->job->flip_counter < 0)
+            return tutti__fail_errno(errno, "no descriptor to count flipped bits");
+    }
     return TUTTI_OK;
 }
 
@@ -270,18 +277,41 @@ uint64_t tutti__chaos_deadline(const tutti__chaos *chaos)
     return next;
 }
 
+/* ", 3 bits flipped", by its workers; "" if they are asked for none. */
+static void close_flips(tutti__chaos *chaos, char *text, size_t bytes)
+{
+    int *counter = &chaos->workers->job->flip_counter;
+    uint64_t n = 0; /* as after a read that fails, since nobody has counted */
+    unsigned flipped;
+
+    text[0] = '\0';
+    if (*counter <= 0)
+        return;
+    (void)!read(*counter, &n, sizeof n);
+    close(*counter);
+    *counter = 0;
+    flipped = (unsigned)(n % TUTTI__FLIP_MISSED);
+    chaos->misses += (int)(n / TUTTI__FLIP_MISSED);
+    snprintf(text, bytes, ", %u bit%s flipped", flipped, tutti__s(flipped));
+}
+
 void tutti__chaos_close(tutti__chaos *chaos)
 {
     const int *hits = chaos->hits;
+    char flips[64];
+
+    if (!chaos->plan)
+        return;
+    close_flips(chaos, flips, sizeof flips);
 
     if (chaos->begin_ns)
         tutti__console_say(
             chaos->workers->console,
-            "chaos: in %.1f s %d killed, %d stopped, %d cut off (%d connection%s), %d slowed; %d "
+            "chaos: in %.1f s %d killed, %d stopped, %d cut off (%d connection%s), %d slowed%s; %d "
             "event%s had no target; seed %llu",
             seconds_since(chaos->begin_ns), hits[TUTTI__CHAOS_KILL], hits[TUTTI__CHAOS_STOP],
             hits[TUTTI__CHAOS_CUT], chaos->connections, tutti__s((uint64_t)chaos->connections),
-            hits[TUTTI__CHAOS_SLOW], chaos->misses, tutti__s((uint64_t)chaos->misses),
+            hits[TUTTI__CHAOS_SLOW], flips, chaos->misses, tutti__s((uint64_t)chaos->misses),
             (unsigned long long)chaos->plan->seed);
     free(chaos->victims);
     *chaos = (tutti__chaos){0};

@@ -5,6 +5,7 @@
 #ifndef TUTTI_LAUNCH_CHAOS_H
 #define TUTTI_LAUNCH_CHAOS_H
 
+#include "elastic/agent_messages.h"
 #include "launch/process/node_workers.h"
 
 typedef enum tutti__chaos_kind {

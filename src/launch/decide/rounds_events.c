@@ -149,13 +149,11 @@ static void forget(tutti__rounds *r, tutti__round_node *n)
     r->newest = r->newest == n ? before : r->newest;
 }
 
-static void lose_elastic(tutti__rounds *r, const tutti__round_node *n, bool ended, const char *why)
+static void lose_elastic(tutti__rounds *r, const tutti__round_node *n, const char *why)
 {
     char name[128];
 
     r->list_changed = r->recount = true;
-    if (ended && !n->apart)
-        tutti__rounds_is_dead(r, n->id);
     if (!n->left && !n->over)
         tutti__round_say(r, "node %s was lost with %d worker%s: %s%s", tutti__node_name(n, name),
                          n->says.workers, n->says.workers == 1 ? "" : "s",
@@ -174,10 +172,10 @@ void tutti__rounds_lost(tutti__rounds *r, uint64_t now_ms, tutti__round_node *n,
     r->now = now_ms;
     n->joined = n->in_round = false;
     forget(r, n);
-    if (n->excluded && ended && !n->apart)
+    if (ended && !n->apart && (was_in || n->excluded))
         tutti__rounds_is_dead(r, n->id);
     if (was_in && r->state == TUTTI__ROUNDS_RUNNING && tutti__rounds_is_elastic(r)) {
-        lose_elastic(r, n, ended, why);
+        lose_elastic(r, n, why);
         return;
     }
     if (!was_running || (r->state != TUTTI__ROUNDS_RUNNING && r->state != TUTTI__ROUNDS_STOPPING))

@@ -115,6 +115,7 @@ typedef struct tutti__job {
     char private_folder[PATH_MAX]; /* see job_files.c; "": none */
     bool keeps_folder;             /* keep it when the job ends: it contains the user's output */
     bool merges;                   /* the output of all nodes' launchers (nodes.merges) */
+    int flip_counter; /* an eventfd, in which workers count flipped bits (chaos.h); 0: none */
 } tutti__job;
 
 /* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */

@@ -45,6 +45,8 @@ static _Noreturn void become_worker(const tutti__worker *worker, char **variable
     if (ends[1] >= 0)
         dup2(ends[1], STDERR_FILENO);
     fcntl(ends[2], F_SETFD, 0);
+    if (job->flip_counter > 0)
+        fcntl(job->flip_counter, F_SETFD, 0);
     execve(job->program, job->opts.argv, variables);
     while (job->opts.argv[n])
         n++;

@@ -73,7 +73,7 @@ static bool add_device(tutti__worker_environment *e, int local_rank)
 static void write_flips(const tutti__job *job, int start, char *text, size_t bytes)
 {
     if (job->opts.flips)
-        snprintf(text, bytes, "%s:%d", job->opts.flips, start);
+        snprintf(text, bytes, "%s:%d:%d", job->opts.flips, start, job->flip_counter);
     else
         snprintf(text, bytes, "%s", tutti__env_text(TUTTI__ENV_CHAOS_FLIP));
 }

@@ -370,7 +370,7 @@ static tutti_status copy_state(forecast *p)
         status = tutti__copies_room(&whole, NULL);
     p->room = tutti__planned_count().now - before;
     p->weights = tutti__alloc_takes(whole.model.bytes);
-    if (s->zero && (s->size == 1 || s->shards > 0)) /* else it is written in parts */
+    if (s->zero && s->size == 1) /* else it is written in parts */
         p->gathered = state_bytes(p);
     tutti__copies_free(&whole);
     return status;

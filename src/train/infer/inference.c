@@ -200,6 +200,19 @@ static void keep_outputs(inference *in, const float *outputs, size_t n)
     }
 }
 
+/* Of a pipeline the last stage has the n outputs; its first rank, which has the labels too, gets them. */
+static tutti_status bring_outputs(inference *in, size_t n)
+{
+    tutti_group *stages = tutti_mesh_group(in->session.mesh, "pipeline");
+    const int last = tutti_group_size(stages) - 1;
+
+    if (tutti_group_rank(stages) == last)
+        return tutti_send(stages, TUTTI_CONST_BUF(in->sent_outputs, n, TUTTI_F32), 0, 0, NULL);
+    return tutti_group_rank(stages) == 0
+               ? tutti_recv(stages, TUTTI_BUF(in->sent_outputs, n, TUTTI_F32), last, 0, NULL)
+               : TUTTI_OK;
+}
+
 /* Sends all ranks' rows of this round to rank 0; for a smaller or missing batch the remaining rows are undefined. */
 static tutti_status gather_rows(void *user, size_t round, const tutti_batch *batch,
                                 const float *outputs)
@@ -213,9 +226,14 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
     if (tutti_mesh_rank(in->session.mesh, "tensor") > 0) /* another has the same */
         return TUTTI_OK;
     if (batch) {
-        keep_outputs(in, outputs, batch->n);
+        if (outputs) /* else another rank has the last stage */
+            keep_outputs(in, outputs, batch->n);
         memcpy(in->sent_y, batch->y.p, batch->n * in->y_bytes);
     }
+    if (in->session.pipeline)
+        TUTTI_TRY(bring_outputs(in, n));
+    if (tutti_mesh_rank(in->session.mesh, "pipeline") > 0)
+        return TUTTI_OK;
     if (in->session.rank == 0) {
         got_outputs = TUTTI_BUF(in->got_outputs, n * size, TUTTI_F32);
         got_y = TUTTI_BUF(in->got_y, bytes * size, TUTTI_U8);
@@ -318,10 +336,6 @@ static tutti_status check_layout(const inference *in)
 {
     const long long zero = in->config->zero;
 
-    if (in->config->pipeline > 1 && in->job->rows)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "pipeline: predictions are made on the ranks of its last stage; use "
-                           "tensor or zero=3 for a model that is larger than a rank");
     return zero == 0 || zero == 3
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,

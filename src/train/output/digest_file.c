@@ -16,7 +16,9 @@
 /* JSON has no infinity, nor NaN. */
 static json_t *number(double value)
 {
-    return isfinite(value) ? json_real(value) : json_null();
+    if (isnan(value))
+        return json_string("nan");
+    return isinf(value) ? json_string(value > 0 ? "inf" : "-inf") : json_real(value);
 }
 
 json_t *tutti__digest_entry(const char *kind, const char *name, const tutti__fingerprint *f,

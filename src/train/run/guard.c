@@ -1,10 +1,12 @@
 /* guard.c -- finds memory and computations that went wrong silently.   SPDX-License-Identifier: MIT
  *
- *     step s: ... update | replicas compared, all sealed || step s + 1: forward, backward | seal compared | update ...
+ *     step s: ... update | replicas compared, checksums taken || step s + 1: forward, backward | checksums compared | update ...
  *
  * Replicas have the same bits after each update, so one with others is wrong. Between two updates nothing writes parameters and
  * optimizer state, so what has changed there is faulty memory: that is found on a rank alone, also if it is the only one, and before
  * anything of it is in an update. docs/guard.md */
+#include "comm/bootstrap/launcher_environment.h"
+#include "elastic/settings.h"
 #include "train/run/run.h"
 
 #include <math.h>
@@ -67,76 +69,87 @@ static bool was_before(const tutti__train_run *run, const json_t *entry, const c
     return its_host && strcmp(its_host, host) == 0 && (same_rank || !same_step);
 }
 
-/* A line of guard.jsonl in the run folder; *before_p: how many there were of this host. Without one it is only not written. */
-static void record(const tutti__train_run *run, const char *what, int *before_p)
+/* The line of this process; NULL: no memory. */
+static json_t *entry_of(const tutti__train_run *run, const char *what, const char *host)
 {
-    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "";
+    tutti__env_group env = {.rank = run->session.rank};
+
+    (void)!tutti__env_group_read_ranks(&env); /* it was read before */
+    return json_pack("{s:f s:I s:i s:i s:i s:s s:i s:s}", "time", tutti__wall_seconds(), "step",
+                     (json_int_t)run->position.at.step, "rank", run->session.rank, "worker",
+                     env.rank, "process", (int)getpid(), "host", host, "core", sched_getcpu(),
+                     "found", what);
+}
+
+/* A line of guard.jsonl in the run folder; without one it is only not written. */
+static void record(const tutti__train_run *run, const char *what)
+{
+    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "", *text = NULL;
+    size_t size = 0;
+    int before = 0;
     json_t *entry;
-    char *text;
     FILE *file;
 
-    *before_p = 0;
     gethostname(host, sizeof host - 1);
     snprintf(path, sizeof path, "%s/guard.jsonl", run->session.config->run_dir);
     file = fopen(path, "a+e");
     if (!file)
         return;
-    while ((entry = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL))) {
-        *before_p += was_before(run, entry, host);
+    while (getline(&text, &size, file) > 0) {
+        entry = json_loads(text, 0, NULL); /* NULL: a rank was killed when it wrote it */
+        before += was_before(run, entry, host);
         json_decref(entry);
     }
-    (void)fseek(file, 0, SEEK_END); /* from reading to writing */
-    entry = json_pack("{s:f s:I s:i s:s s:i s:s}", "time", tutti__wall_seconds(), "step",
-                      (json_int_t)run->position.at.step, "rank", run->session.rank, "host", host,
-                      "core", sched_getcpu(), "found", what);
+    free(text);
+    entry = entry_of(run, what, host);
     text = entry ? json_dumps(entry, JSON_COMPACT) : NULL;
     if (text)
         fprintf(file, "%s\n", text);
     free(text);
     json_decref(entry);
     fclose(file);
+    if (before > 0)
+        tutti_log(TUTTI_LOG_ERROR, "guard",
+                  "this host was named %d time%s before in this run (guard.jsonl): take it out of "
+                  "the job",
+                  before, tutti__s((uint64_t)before));
 }
 
 /* This rank was caught, with the thread's message, which becomes the run's. */
 static tutti_status caught(tutti__train_run *run, const char *what)
 {
     char message[2048];
-    int before;
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     run->guard.caught = true;
-    if (what) {
-        record(run, what, &before);
-        if (before > 0)
-            tutti_log(TUTTI_LOG_ERROR, "guard",
-                      "this host was named %d time%s before in this run (guard.jsonl): take it out "
-                      "of the job",
-                      before, tutti__s((uint64_t)before));
-    }
+    if (what)
+        record(run, what);
     return tutti__fail_again(TUTTI_ERR_DEVICE, message);
 }
 
 /* ---- Checks ---- */
 
-static tutti_status take(const tutti__train_run *run, tutti__seal *seal)
+static tutti_status take(const tutti__train_run *run, tutti__checksums *checksums)
 {
-    return tutti__seal_take(seal, run->session.ddp, tutti__ddp_stream(run->session.ddp));
+    return tutti__checksums_take(checksums, run->session.ddp, tutti__ddp_stream(run->session.ddp));
 }
 
-static tutti_status compare(tutti__train_run *run, const tutti__seal *seal, tutti_status local)
+static tutti_status compare(tutti__train_run *run, const tutti__checksums *checksums,
+                            tutti_status local)
 {
-    tutti__replicas_verdict verdict;
-    const tutti_status status = tutti__compare_replicas(run->session.ddp, seal, local, &verdict);
+    tutti__replicas_result result;
+    const tutti_status status =
+        tutti__compare_replicas(run->session.ddp, checksums, local, &result);
 
-    return verdict.apart ? caught(run, verdict.named ? "replicas differ" : NULL) : status;
+    return result.apart ? caught(run, result.named ? "replicas differ" : NULL) : status;
 }
 
 tutti_status tutti__guard_compare(tutti__train_run *run)
 {
-    tutti__seal seal = {0};
-    const tutti_status status = compare(run, &seal, take(run, &seal));
+    tutti__checksums checksums = {0};
+    const tutti_status status = compare(run, &checksums, take(run, &checksums));
 
-    tutti__seal_drop(&seal);
+    tutti__checksums_drop(&checksums);
     return status;
 }
 
@@ -145,17 +158,17 @@ tutti_status tutti__guard_check(tutti__train_run *run)
     tutti__guard *g = &run->guard;
     tutti__position *p = &run->position;
     const uint64_t begin_ns = tutti__now_ns();
-    const tutti_status sealed = take(run, &g->seal);
+    const tutti_status status = take(run, &g->checksums);
     double cpu;
     int64_t every;
 
     g->check_seconds = seconds_since(begin_ns);
     cpu = cpu_seconds();
-    TUTTI_TRY(run->kind->agree(run, compare(run, &g->seal, sealed)));
+    TUTTI_TRY(run->kind->agree(run, compare(run, &g->checksums, status)));
     every = run->session.config->guard > 0 ? run->session.config->guard : interval(run);
     TUTTI_TRY(
         tutti_all_reduce(run->session.group, TUTTI_BUF(&every, 1, TUTTI_I64), TUTTI_MAX, NULL));
-    g->sealed = p->guarded = p->at.step;
+    g->checksums_step = p->guarded = p->at.step;
     p->guard_at = p->at.step + (uint64_t)every;
     g->compare_seconds = cpu_seconds() - cpu;
     g->seconds += g->check_seconds + g->compare_seconds;
@@ -170,8 +183,8 @@ tutti_status tutti__guard_begin(tutti__train_run *run)
     if (g->begun || run->session.config->guard == 0)
         return TUTTI_OK;
     g->begun = true;
-    TUTTI_TRY(take(run, &g->seal));
-    g->sealed = run->position.at.step;
+    TUTTI_TRY(take(run, &g->checksums));
+    g->checksums_step = run->position.at.step;
     return TUTTI_OK;
 }
 
@@ -180,28 +193,37 @@ tutti_status tutti__guard_memory(tutti__train_run *run)
     tutti__guard *g = &run->guard;
     const uint64_t begin_ns = tutti__now_ns(), step = run->position.at.step;
     const tutti_ddp *ddp = run->session.ddp;
-    const tutti__kept *changed;
+    const tutti__persistent *changed;
     char name[256];
     tutti_status status = TUTTI_OK;
 
-    if (!g->seal.list || g->sealed != step)
+    if (!g->checksums.list || g->checksums_step != step)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__seal_compare(&g->seal, ddp, tutti__ddp_stream(ddp), &changed));
+    TUTTI_TRY(tutti__checksums_compare(&g->checksums, ddp, tutti__ddp_stream(ddp),
+                                       run->session.shards > 0 && tutti__ddp_shards_open(ddp),
+                                       &changed));
     if (changed) {
-        tutti__kept_describe(changed, name, sizeof name);
-        (void)tutti__seal_broken(changed, run->session.rank, step);
+        tutti__persistent_describe(changed, name, sizeof name);
+        (void)tutti__checksums_differ(changed, run->session.rank, step);
         status = caught(run, name);
         g->alone = true;
     }
-    tutti__guard_forget(run);
     g->memory_seconds = seconds_since(begin_ns);
     g->seconds += g->memory_seconds;
     return status;
 }
 
+void tutti__guard_shards(const tutti__train_run *run)
+{
+    char what[160];
+
+    if (tutti__elastic_take_wrong(run->session.elastic, what, sizeof what))
+        record(run, what);
+}
+
 void tutti__guard_forget(tutti__train_run *run)
 {
-    tutti__seal_drop(&run->guard.seal);
+    tutti__checksums_drop(&run->guard.checksums);
 }
 
 void tutti__guard_close(tutti__train_run *run)

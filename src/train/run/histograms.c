@@ -38,17 +38,16 @@ static tutti_status count_own(counting *c, const tutti__sharding *sharding, cons
 {
     if (!sharding)
         return c->first ? count(c, flat, begin, end) : TUTTI_OK;
-    for (size_t r = 0; r < sharding->n; r++) {
-        const tutti__range *range = &sharding->ranges[r];
-        size_t low, high;
+    for (tutti__range_part part = {0}; tutti__sharding_next(sharding, begin, end, &part);) {
+        const tutti__range *range = part.range;
 
-        if (!tutti__range_meets(range, begin, end, &low, &high) || range->copy ||
-            (range->whole ? !c->first : c->of_data >= sharding->peers.size))
+        if (range->copy || (range->whole ? !c->first : c->of_data >= sharding->peers.size))
             continue;
         if (range->host && flat == c->s->module->root->flat_parameters)
-            tutti__histogram_add(c->histogram, range->host + (low - range->begin), high - low);
+            tutti__histogram_add(c->histogram, range->host + (part.low - range->begin),
+                                 part.high - part.low);
         else
-            TUTTI_TRY(count(c, flat, low, high));
+            TUTTI_TRY(count(c, flat, part.low, part.high));
     }
     return TUTTI_OK;
 }

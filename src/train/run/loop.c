@@ -45,6 +45,7 @@ tutti_status tutti__run_update(tutti__train_run *run)
     tutti__position *p = &run->position;
 
     tutti__saving_copied(&run->saving);
+    tutti__guard_forget(run);
     set_own_rates(run);
     return tutti__session_update(&run->session, tutti__plan_lr(&run->plan, &p->at),
                                  tutti__plan_has_line(&run->plan, p), &p->skipped_steps, &p->norm);

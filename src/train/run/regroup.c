@@ -374,7 +374,11 @@ static void leave(tutti__train_run *run)
         stop->signal = run->position.stop;
     run->session.group = NULL;
     tutti__guard_forget(run);
-    (void)!gather(run);
+    if (!tutti__saving_leave(&run->saving)) { /* if this is still the step, it is saved again */
+        run->worker->saved_step = 0;
+        run->worker->saved_epoch = 0;
+    }
+    run->guard.begun = false; /* what the next group begins with */
 }
 
 static tutti_status regroup(void *self, tutti_group *group)

@@ -13,7 +13,7 @@
 #ifndef TUTTI_TRAIN_RUN_H
 #define TUTTI_TRAIN_RUN_H
 
-#include "ddp/kept.h"
+#include "ddp/persistent.h"
 #include "tensor/op_profile.h"
 #include "train/machine/clock.h"
 #include "train/machine/gpus.h"
@@ -40,9 +40,9 @@ typedef struct tutti__stop_wish {
 
 /* What guard.c knows. */
 typedef struct tutti__guard {
-    tutti__seal seal; /* of the memory after step `sealed` */
-    uint64_t sealed;
-    bool begun;                            /* the memory that this process began with was sealed */
+    tutti__checksums checksums; /* of the memory after step `checksums_step` */
+    uint64_t checksums_step;
+    bool begun;                            /* there were checksums of what it began with */
     double check_seconds, compare_seconds; /* of the last comparison of replicas, and of memory */
     double memory_seconds;
     double step_seconds; /* of `steps` steps of this process, without the first */
@@ -166,13 +166,15 @@ void tutti__run_show(tutti__train_run *run, bool logged);
 
 /* After a step: what it took. */
 void tutti__guard_count_step(tutti__train_run *run);
-/* Collective, between steps: compares replicas, seals memory, and decides when this is due again. DEVICE if the memory of ranks differs,
+/* Collective, between steps: compares replicas, takes checksums of memory, and decides when this is due again. DEVICE if the memory of ranks differs,
  * on all of them. */
 tutti_status tutti__guard_check(tutti__train_run *run);
-/* Before the first step of this process: seals what was made or loaded. */
+/* Before the first step of this process, or by shards in a group: takes checksums of what was made, loaded or received. */
 tutti_status tutti__guard_begin(tutti__train_run *run);
-/* Before an update, or before this rank's part of it reaches others: DEVICE if what was sealed after the last one has changed. */
+/* Before an update, or before this rank's part of it reaches others: DEVICE if memory has changed since the checksums of the last one. */
 tutti_status tutti__guard_memory(tutti__train_run *run);
+/* By shards, after a try: records what this process was found to have computed wrong. */
+void tutti__guard_shards(const tutti__train_run *run);
 /* Compares replicas at the end of the run, also with guard=0. Collective. */
 tutti_status tutti__guard_compare(tutti__train_run *run);
 /* The memory is about to be written by others than an update. */

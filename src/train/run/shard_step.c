@@ -108,7 +108,7 @@ static tutti_status compute(tutti__train_run *run, int shard)
     s->step.samples = (uint64_t *)counters + TUTTI__COUNT_SAMPLES;
     if (!tutti__session_next_batch(s, run->position.at.batch, &batch))
         return tutti_loader_status(s->data.train_loader);
-    if (!tutti__elastic_is_trial(s->elastic))
+    if (!tutti__elastic_is_discarded(s->elastic))
         ask_ahead(run, shard);
     TUTTI_TRY(tutti__session_accumulate(s, &batch, begin_ns, &rest));
     count_shard(s, counters);
@@ -212,6 +212,7 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     uint64_t taken_over;
     int shard;
 
+    TUTTI_TRY(tutti__guard_begin(run));
     tutti__run_begin_step(run);
     TUTTI_TRY(tutti__run_trace_before(run));
     *over_p = !tutti_elastic_begin(e);
@@ -222,13 +223,14 @@ static tutti_status step(tutti__train_run *run, bool *over_p)
     count_signal(run);
     while ((shard = tutti_elastic_shard(e)) >= 0)
         TUTTI_TRY(compute(run, shard));
-    if (!tutti__elastic_is_trial(e)) /* the update that follows is not this try's */
+    if (!tutti__elastic_is_discarded(e)) /* the update that follows is not this try's */
         TUTTI_TRY(tutti__guard_memory(run));
     counters_of(run)[TUTTI__COUNT_TAKEN_OVER] =
         (int64_t)(tutti_elastic_get_stats(e).taken_over - taken_over);
     if (tutti_elastic_finish(e))
         return commit(run, rest_of(run), begin_ns);
     tutti__worker_note_failure(run);
+    tutti__guard_shards(run);
     return TUTTI_OK;
 }
 
@@ -255,19 +257,36 @@ static tutti_status exchange(tutti__train_run *run)
     return tutti__ledger_exchange(&run->totals.ledger, run->session.group);
 }
 
-/* Rank 0 saves, unless it has; with ZeRO the other ranks contribute their state. A failure that must end the run reaches them in
- * the next step, or at the end. */
+/* Whether rank 0 saves: unless it has. With ZeRO the other ranks write their parts. */
+static tutti_status is_wanted(const tutti__train_run *run, bool epoch, bool *wanted_p)
+{
+    const tutti__position *p = &run->position;
+    const tutti__elastic_worker *w = run->worker;
+    int64_t wanted = tutti__run_has_folder(run) &&
+                     (epoch ? w->saved_epoch != p->at.epoch : w->saved_step != p->at.step);
+
+    if (run->session.zero)
+        TUTTI_TRY(tutti_broadcast(run->session.group, TUTTI_BUF(&wanted, 1, TUTTI_I64), 0, NULL));
+    *wanted_p = wanted != 0;
+    return TUTTI_OK;
+}
+
+/* A failure that must end the run reaches the others in the next step, or at the end. */
 static tutti_status save(tutti__train_run *run)
 {
     const tutti__position *p = &run->position;
     tutti__elastic_worker *w = run->worker;
     const bool epoch = tutti__plan_saves_epoch(&run->plan, p);
-    bool wanted = epoch ? w->saved_epoch != p->at.epoch : w->saved_step != p->at.step;
+    tutti_status status;
+    bool wanted;
 
-    TUTTI_TRY(tutti__saving_gather(&run->saving, &wanted));
-    if (!wanted || !tutti__run_has_folder(run))
+    TUTTI_TRY(is_wanted(run, epoch, &wanted));
+    if (!wanted)
         return TUTTI_OK;
-    if (tutti__saving_alone(&run->saving) != TUTTI_OK)
+    status = tutti__saving_alone(&run->saving);
+    if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP)
+        return status;
+    if (status != TUTTI_OK)
         tutti_log(TUTTI_LOG_DEBUG, "train", "%s", tutti_last_error());
     w->saved_step = p->at.step;
     if (epoch)

@@ -50,7 +50,7 @@ static tutti_status open_run(tutti__train_run *run)
                                   .position = &run->position,
                                   .totals = &run->totals,
                                   .folder = &run->folder,
-                                  .seal = &run->guard.seal,
+                                  .checksums = &run->guard.checksums,
                                   .progress = &run->progress};
     return run->kind->open(run);
 }

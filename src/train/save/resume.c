@@ -126,9 +126,11 @@ static tutti_status verify_divided(const tutti__resume *r, const char *folder)
     return tutti__verify_ask(r->session->group, r->session->module, &wish);
 }
 
+/* By shards rank 0 reads all of it: a group begins with all of the state on each rank. */
 static tutti_status read_files(tutti__resume *r, const char *folder)
 {
-    const bool divided = tutti__session_divides_model(r->session);
+    const bool in_parts = r->session->shards == 0 && tutti__session_is_divided(r->session);
+    const bool divided = in_parts && tutti__session_divides_model(r->session);
     tutti__snapshot model = {.n = 0};
     tutti_status status;
 
@@ -138,12 +140,11 @@ static tutti_status read_files(tutti__resume *r, const char *folder)
         TUTTI_TRY(tutti__state_check_files(folder, "ema", r->state));
     status = divided ? TUTTI_OK
                      : tutti__checkpoint_read_model(&model, r->session->module, folder, r->state);
-    if (status == TUTTI_OK && tutti__session_is_divided(r->session))
+    if (status == TUTTI_OK && in_parts)
         status = verify_divided(r, folder);
     if (status == TUTTI_OK)
-        status = tutti__session_is_divided(r->session)
-                     ? tutti__optim_file_names(&r->optim, folder)
-                     : tutti__optim_block_read(&r->optim, r->session->module, folder);
+        status = in_parts ? tutti__optim_file_names(&r->optim, folder)
+                          : tutti__optim_block_read(&r->optim, r->session->module, folder);
     if (status == TUTTI_OK && !divided && r->session->config->ema > 0)
         status = tutti__checkpoint_read_ema(&r->ema, r->session->module, folder, r->state,
                                             &r->ema_updates);

@@ -248,7 +248,7 @@ static tutti_status write_one(tutti__saving *s)
                               .keep = (size_t)s->session->config->keep_checkpoints,
                               .best = tutti__best_is_kept(s->session->config) &&
                                       s->position->best.step == s->position->at.step,
-                              .seal = s->seal,
+                              .checksums = s->checksums,
                               .ddp = s->session->ddp,
                               .rank = s->session->rank,
                               .hook_bytes = tutti__powersgd_bytes(&s->session->hook),
@@ -303,8 +303,7 @@ static tutti_status save(tutti__saving *s)
     status = divide(s, before);
     if (status != TUTTI_OK)
         return first && before != TUTTI_OK ? tutti__fail_again(before, why) : status;
-    if (s->session->zero && s->session->shards == 0 &&
-        !is_divided(s)) /* a share may be all of it */
+    if (s->session->zero && !is_divided(s)) /* a share may be all of it */
         TUTTI_TRY(tutti_zero_consolidate(s->session->zero, s->session->optim, 0));
     return first || is_divided(s) ? write_one(s) : TUTTI_OK;
 }
@@ -316,20 +315,6 @@ static void count_stall(tutti__saving *s, uint64_t begin_ns)
     tutti__ledger_add(&s->totals->ledger, TUTTI__TIME_CHECKPOINT, seconds);
     tutti__record(s->session->cx->recorder, "step", "checkpoint", (int64_t)s->position->at.step,
                   TUTTI__THREAD_MAIN, begin_ns, tutti__now_ns());
-}
-
-tutti_status tutti__saving_gather(tutti__saving *s, bool *wanted_p)
-{
-    int64_t wanted = *wanted_p;
-
-    if (!s->session->zero)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_broadcast(s->session->group, TUTTI_BUF(&wanted, 1, TUTTI_I64), 0, NULL));
-    *wanted_p = wanted != 0;
-    if (!*wanted_p)
-        return TUTTI_OK;
-    tutti__writer_wait_for_copy(s->writer); /* of the state gathered before */
-    return tutti_zero_consolidate(s->session->zero, s->session->optim, 0);
 }
 
 /* The collective part is over; writing goes on. */
@@ -371,6 +356,23 @@ void tutti__saving_copied(tutti__saving *s)
         count_stall(s, begin_ns);
         s->step_stall_s = (double)(tutti__now_ns() - begin_ns) * 1e-9;
     }
+}
+
+bool tutti__saving_leave(tutti__saving *s)
+{
+    const uint64_t step = s->writer ? tutti__writer_step(s->writer) : 0;
+    bool complete;
+
+    tutti__writer_wait_for_copy(s->writer);
+    if (!is_divided(s)) /* rank 0 goes on alone */
+        return true;
+    complete = !is_lost(settle(s));
+    if (!complete && s->session->rank == 0) {
+        note_failure(s, step);
+        print_error(s, "%s; training continues", s->unsaved);
+    }
+    (void)!tutti__writer_divide(s->writer, NULL);
+    return complete;
 }
 
 /* A failed run may have a write in flight, whose result only this reports. */

@@ -21,7 +21,7 @@ typedef struct tutti__saving {
     const tutti__position *position;
     tutti__totals *totals;
     const tutti__run_folder *folder;
-    const tutti__seal *seal; /* of the memory that is saved; n 0: none */
+    const tutti__checksums *checksums; /* of the memory that is saved; n 0: none */
     tutti__progress *progress;
 
     tutti__writer
@@ -37,11 +37,12 @@ typedef struct tutti__saving {
 /* Saves the state after all steps until now. Collective; a failure that ends the run was reported, and is the same on all
  * ranks. */
 tutti_status tutti__saving_together(tutti__saving *s);
-/* The same by rank 0 alone, if the other ranks have no state to add; they do not hear of failures: s->failure ends the
- * run. With ZeRO all ranks call this before it, if rank 0 wants a checkpoint: *wanted_p becomes rank 0's answer on all ranks.
- * Collective then. */
-tutti_status tutti__saving_gather(tutti__saving *s, bool *wanted_p);
+/* The same without an agreement on failures, for a run by shards: s->failure ends it. By rank 0 alone if the other ranks have no
+ * state to add; with ZeRO all ranks call it. Errors: those of the group. */
 tutti_status tutti__saving_alone(tutti__saving *s);
+/* Before this rank leaves its group: a write by all ranks needs the group until its end. False: it was not completed, since the group
+ * is lost, and the state of that step is not saved. */
+bool tutti__saving_leave(tutti__saving *s);
 /* Before each update: waits until parameters and state may change. Handles the result of a finished write. */
 void tutti__saving_copied(tutti__saving *s);
 /* At the end, if a file could not be written (status, and the thread's error): removes all checkpoints but the newest, and

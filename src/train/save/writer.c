@@ -17,7 +17,7 @@ struct tutti__writer {
     tutti__copies copies;
     tutti__shared_draft shared; /* if ranks write parts */
     tutti__writing writing;
-    tutti__seal seal; /* n 0: none */
+    tutti__checksums checksums; /* n 0: none */
     int log_rank;
     tutti_stream *stream; /* for the copy: the thread must not use the context's */
     tutti__event *ready;  /* in the context's stream: the copy waits for it */
@@ -36,14 +36,14 @@ struct tutti__writer {
 
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
 
-/* On the main thread, without waiting: copies the buffers, before the next forward changes them, and the seal. */
+/* On the main thread, without waiting: copies the buffers, before the next forward changes them, and the checksums. */
 static tutti_status copy_buffers(tutti__writer *w)
 {
     tutti_stream *stream = w->copies.module->cx->stream;
 
-    if (w->writing.seal)
-        TUTTI_TRY(tutti__seal_copy(w->writing.seal, &w->seal));
-    w->writing.seal = NULL;
+    if (w->writing.checksums)
+        TUTTI_TRY(tutti__checksums_copy(w->writing.checksums, &w->checksums));
+    w->writing.checksums = NULL;
 
     TUTTI_TRY(tutti__copies_take_buffers(&w->copies));
     return stream->ops->event_record(w->ready, stream);
@@ -55,16 +55,16 @@ static tutti_status copy(tutti__writer *w)
     return tutti__copies_take(&w->copies, w->stream);
 }
 
-/* Whether what was copied is what was sealed: if memory is that afterwards, it was. Updates wait for the copy, so nothing may have
+/* Whether what was copied is what the checksums were taken of: if memory is that afterwards, it was. Updates wait for the copy, so nothing may have
  * written it. */
-static tutti_status check_seal(const tutti__writer *w)
+static tutti_status check_memory(const tutti__writer *w)
 {
-    const tutti__kept *changed;
+    const tutti__persistent *changed;
 
-    if (w->seal.n == 0)
+    if (w->checksums.n == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__seal_compare(&w->seal, w->writing.ddp, w->stream, &changed));
-    return changed ? tutti__seal_broken(changed, w->writing.rank, w->writing.step) : TUTTI_OK;
+    TUTTI_TRY(tutti__checksums_compare(&w->checksums, w->writing.ddp, w->stream, false, &changed));
+    return changed ? tutti__checksums_differ(changed, w->writing.rank, w->writing.step) : TUTTI_OK;
 }
 
 /* ---- Writing -------------------------------------------------------------------------------------------------- */
@@ -185,7 +185,7 @@ static void *work(void *user)
     if (!w->taken) {
         status = copy(w);
         if (status == TUTTI_OK)
-            status = check_seal(w);
+            status = check_memory(w);
         record(w, "copy", t);
         set(w, &w->copied);
         if (w->copies.group && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
@@ -262,7 +262,7 @@ void tutti__writer_free(tutti__writer *w)
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->mutex);
     tutti__copies_free(&w->copies);
-    tutti__seal_drop(&w->seal);
+    tutti__checksums_drop(&w->checksums);
     json_decref(w->writing.state);
     if (w->ready)
         w->stream->ops->event_free(w->stream->device, w->ready);
@@ -310,7 +310,7 @@ tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing
     json_decref(w->writing.state);
     w->writing = *writing;
     w->taken = w->copied = false;
-    tutti__seal_drop(&w->seal);
+    tutti__checksums_drop(&w->checksums);
     if (w->copies.group)
         return begin_together(w);
     if (w->copies.average)

@@ -5,11 +5,11 @@
  *
  * Parameters and the optimizer's state do not change between two updates, so training need not pause for the copy, unless it is
  * slower than a step's forward and backward. Buffers change in the forward pass and are copied before it, in the order of the
- * context's stream. If that memory was sealed, it must still be the same after the copy. One write at a time; memory is kept for the next. */
+ * context's stream. If there are checksums of that memory, it must still have them after the copy. One write at a time; memory is kept for the next. */
 #ifndef TUTTI_TRAIN_WRITER_H
 #define TUTTI_TRAIN_WRITER_H
 
-#include "ddp/kept.h"
+#include "ddp/persistent.h"
 #include "train/folder/run_folder.h"
 #include <jansson.h>
 #include <tutti/group.h>
@@ -25,9 +25,9 @@ typedef struct tutti__writing {
     size_t keep;                     /* checkpoints to keep; 0: all */
     bool best;                       /* checkpoints/best becomes this one */
     json_t *state;                   /* state.json, without digests */
-    /* What memory is; what was copied must be that. n 0: unknown. ddp: whose memory it is. seal is borrowed until it has begun, ddp until what it is to
+    /* What memory is; what was copied must be that. n 0: unknown. ddp: whose memory it is. checksums is borrowed until it has begun, ddp until what it is to
      * write is copied */
-    const tutti__seal *seal;
+    const tutti__checksums *checksums;
     const tutti_ddp *ddp;
     int rank;
     char *hooks; /* the ranks' hook states, back to back; borrowed until the end, NULL: none */

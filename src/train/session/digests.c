@@ -5,6 +5,7 @@
  * have steps in common, whatever their speed. Measured after the first one, which costs more. */
 #include "train/session/digests.h"
 
+#include "checkpoint/json_text.h"
 #include "data/sampler.h"
 #include "optim/optim.h"
 #include "tensor/kernel.h"
@@ -90,6 +91,31 @@ static void begin_line(tutti__digests *d, int shard)
     d->samples[0] = d->samples[1] = 0;
 }
 
+/* [RATE, NAME, ...] of the parameters whose learning rate is not the optimizer's. NULL: out of memory. */
+static json_t *own_rates(const tutti__digests *d)
+{
+    const struct tutti_root *root = d->s->module->root;
+    json_t *lists = json_array();
+    int failed = 0;
+
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        const double rate = tutti__optim_rate(d->s->optim, i);
+        const tutti_tensor *t = root->parameters.p[i]->tensor;
+        json_t *list = NULL;
+
+        if (rate == tutti__optim_decimal(tutti_optim_lr(d->s->optim)) ||
+            !t->parameter->requires_grad)
+            continue;
+        for (size_t k = 0; k < json_array_size(lists) && !list; k++)
+            if (json_real_value(json_array_get(json_array_get(lists, k), 0)) == rate)
+                list = json_array_get(lists, k);
+        if (!list)
+            failed |= json_array_append_new(lists, list = json_pack("[f]", rate));
+        failed |= json_array_append_new(list, json_string(t->name));
+    }
+    return tutti__json_complete(lists, failed);
+}
+
 /* Ends the current line, if it has any entries: of `step`. */
 static void end_line(tutti__digests *d, uint64_t step, bool updated)
 {
@@ -102,8 +128,10 @@ static void end_line(tutti__digests *d, uint64_t step, bool updated)
         tutti__samples_digest_text(d->samples, digits);
         if (d->shard >= 0)
             failed |= json_object_set_new(line, "shard", json_integer(d->shard));
-        if (updated)
+        if (updated) {
             failed |= json_object_set_new(line, "lr", json_real(tutti_optim_lr(d->s->optim)));
+            failed |= json_object_set_new(line, "lrs", own_rates(d));
+        }
         if (d->batches > 0)
             failed |= json_object_set_new(line, "samples", json_string(digits));
         failed |= json_object_set_new(line, "entries", d->entries);
@@ -596,6 +624,10 @@ void tutti__digests_close(tutti__session *s)
 
     if (!d)
         return;
+    if (d->on && !d->ended && (json_array_size(d->entries) > 0 || json_array_size(d->lines) > 0)) {
+        end_line(d, s->step.number, false); /* it failed: what it has computed may tell why */
+        write_lines(d);
+    }
     if (s->cx)
         s->cx->observer = NULL;
     json_decref(d->entries);

@@ -108,16 +108,16 @@ static inline int tutti__session_shares(const tutti__session *s)
     return s->shards > 0 ? s->shards : tutti__session_data_size(s);
 }
 
-/* Whether its layout divides over the ranks what a checkpoint saves. By shards rank 0 gathers it instead: ranks may die in any step,
- * and none of them may be needed to complete a checkpoint. */
+/* Whether its layout divides over the ranks what a checkpoint saves. By shards, while steps are done: a group begins with all of the
+ * state on each rank. */
 static inline bool tutti__session_is_divided(const tutti__session *s)
 {
-    return s->mesh || (s->config->zero > 0 && s->size > 1 && s->shards == 0);
+    return s->mesh || (s->config->zero > 0 && s->size > 1);
 }
 /* And whether the parameters too. */
 static inline bool tutti__session_divides_model(const tutti__session *s)
 {
-    return s->mesh || (tutti__session_is_divided(s) && s->config->zero == 3);
+    return s->mesh || (s->config->zero == 3 && s->size > 1);
 }
 
 /* The device of a session whose steps only count memory (device/planned); not a value that a person can give. */
