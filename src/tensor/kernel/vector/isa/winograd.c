@@ -2,78 +2,22 @@
  *
  * A 4x4 tile of y depends on a patch of x. Patches and weights are transformed to points, each point is one matrix product
  * over channels, and the products are transformed back. Stride 1: a patch of 6x6, 36 points: 36 multiplications instead of
- * the 144 of direct convolution; where an image ends, tiles of 3 or 2 pixels that need 5 or 4 of a dimension's points, which
- * is 121 of 144 for 7x7. Stride 2: a patch of 9x9, 81 points instead of 144; only 36 of them have weights of their own.
+ * the 144 of direct convolution; the last tile of a row or column may have 3 or 2 pixels, for 5 or 4 of a dimension's points,
+ * which is 121 of 144 for an image of 7x7. Stride 2: a patch of 9x9, 81 points instead of 144; only 36 of them have weights
+ * of their own.
  *
  *     forward, data     m[point][tile][M] = v[point][tile][C] * u[point][C][M]        v = B'xB, u = GwG', y = A'mA
  *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
  *
- * Tiles are processed in parts whose v and m stay in the cache, unless weights that do not are then moved too often; if there are fewer tiles than weights, then all tiles together, and
- * panels of 2 W channels of M in parts instead, so that u (or the weight gradient's m) stays in the cache, not v. Sums are the same.
+ * Tiles are processed in parts whose v and m stay in the cache, unless weights that do not are then moved too often; if there
+ * are fewer tiles than weights, then all tiles together, and panels of 2 W channels of M in parts instead, so that u (or the
+ * weight gradient's m) stays in the cache, not v. Sums are the same.
  * A vector is W channels of a pixel. */
 #include "tensor/kernel/vector/isa/tile.h"
-#include "tensor/kernel/vector/isa/transforms.h"
-
-#include <math.h>
+#include "tensor/kernel/vector/isa/winograd_tiles.h"
 
 #define OWN          36 /* points with weights of their own: 6 per dimension */
 #define CHANNEL_ROWS (TILE_ROWS == 8 ? 8 : 4) /* of a tile of weight gradients: divides W */
-
-#define BANDS 3 /* of tiles of different sizes, per dimension */
-
-/* Tiles of one size that follow each other in one dimension. */
-typedef struct band {
-    int64_t pixel, tiles; /* the first's first pixel; how many */
-    int axis;             /* 0, 1, 2: of 4 (or 8), 3, 2 pixels */
-    int begin, end;       /* the dimension's points that they have: [begin, end) */
-} band;
-
-/* The convolution from this file's view: `in` is x or dy, `out` is y or dx. */
-typedef struct winograd {
-    int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
-    int64_t w_c;          /* channels of x that have weights; the others are zeros */
-    bool turned, strided; /* turned: from y to x; strided: of stride 2 */
-    int points;           /* per dimension: 6 or 9 */
-    int tile, step;       /* pixels of `out` of a whole tile, and of `in` from one to the next */
-    int64_t padding, tiles, part;
-    int n_high, n_wide;
-    band high[BANDS], wide[BANDS]; /* of the image's height and width */
-    /* Tiles in order: those of the first bands of all images, of high[0] and wide[1], ...; of a kind from begins[kind] on */
-    int64_t begins[BANDS * BANDS + 1];
-    bool by_panels;
-    int64_t
-        sums; /* tiles whose products a weight gradient adds up before those of another point with the same weight */
-    int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
-    const float *in, *w, *bias;           /* bias NULL: none */
-    const tutti__channel_norm *norm;      /* the source is this norm of `in`; NULL: `in` itself */
-    float *out, *u, *v, *work;            /* work: v and m of each thread; by panels m and u */
-    bool streams;                         /* out is stored non-temporally */
-    int64_t work_size;
-} winograd;
-
-/* Channels of out, and how many m has of a tile. */
-typedef struct channels {
-    int64_t from, to, all;
-} channels;
-
-static inline channels all_channels(const winograd *t)
-{
-    return (channels){0, t->out_c, t->out_c};
-}
-
-static inline channels panel_at(const winograd *t, int64_t i)
-{
-    const int64_t from = i * 2 * W, to = from + 2 * W < t->out_c ? from + 2 * W : t->out_c;
-
-    return (channels){from, to, to - from};
-}
-
-static inline int64_t panels_of(const winograd *t)
-{
-    return (t->out_c + 2 * W - 1) / (2 * W);
-}
-
-typedef void transform(vec *o, const vec *i);
 
 /* In each dimension, weights i belong to the point i, or if i is 5 to all points from 5 on. */
 static inline int points_end(const winograd *t, int i)
@@ -81,319 +25,32 @@ static inline int points_end(const winograd *t, int i)
     return i == 5 ? t->points : i + 1;
 }
 
-/* ---- Tiles --------------------------------------------------------------------------------------------------- */
-
-typedef struct place {
-    const band *high, *wide;
-    int64_t n, h, w; /* the tile's image, and its first pixel */
-} place;
-
-/* Of one kind, among [first, last). */
-typedef struct range {
-    int64_t first, last;
-} range;
-
-static inline range of_kind(const winograd *t, int kind, int64_t first, int64_t last)
-{
-    const int64_t begin = t->begins[kind], end = t->begins[kind + 1];
-
-    return (range){begin > first ? begin : first, end < last ? end : last};
-}
-
-static inline bool has_point(const winograd *t, int kind, int i, int j)
-{
-    const band *high = &t->high[kind / t->n_wide], *wide = &t->wide[kind % t->n_wide];
-
-    return i >= high->begin && i < high->end && j >= wide->begin && j < wide->end;
-}
-
-static inline int kind_of(const winograd *t, int64_t tile)
-{
-    int kind = 0;
-
-    while (tile >= t->begins[kind + 1])
-        kind++;
-    return kind;
-}
-
-static inline place place_of(const winograd *t, int64_t tile)
-{
-    const int kind = kind_of(t, tile);
-    const band *high = &t->high[kind / t->n_wide], *wide = &t->wide[kind % t->n_wide];
-    const int64_t number = tile - t->begins[kind], of_image = number % (high->tiles * wide->tiles);
-
-    return (place){high, wide, number / (high->tiles * wide->tiles),
-                   high->pixel + of_image / wide->tiles * t->tile,
-                   wide->pixel + of_image % wide->tiles * t->tile};
-}
-
-/* An image's planes of W channels each, and the positions of tiles' patches in them. */
-typedef struct planes {
-    const float *data;
-    int64_t channels, height, width;
-    int64_t step, tile, padding;     /* step: pixels for `tile` of them of `out` */
-    const tutti__channel_norm *norm; /* NULL: none */
-} planes;
-
-/* A norm of W channels. */
-typedef struct vec_norm {
-    vec mean, scale, bias, least;
-} vec_norm;
-
-static inline vec_norm norm_at(const tutti__channel_norm *n, int64_t c)
-{
-    return (vec_norm){*(const vec_at *)(n->mean + c), *(const vec_at *)(n->scale + c),
-                      *(const vec_at *)(n->bias + c), (vec){0} - (n->relu ? 0 : INFINITY)};
-}
-
-/* The same arithmetic as in runs.c. */
-INLINE vec normalised(vec v, const vec_norm *n)
-{
-    const vec u = (v - n->mean) * n->scale + n->bias;
-
-    return (vec)(~(u < n->least) & (veci)u);
-}
-
-static inline const float *plane_of(const planes *x, int64_t n, int64_t c)
-{
-    return x->data + (n * x->channels + c) * x->height * x->width;
-}
-
-/* Prefetches the tile's pixels of W channels. */
-INLINE void prefetch(const planes *x, place at, int64_t c)
-{
-    const float *from = plane_of(x, at.n, c) + (at.h * x->width + at.w) * x->step / x->tile * W;
-
-    for (int64_t i = 0; i < x->step; i++)
-        for (int64_t j = 0; j < x->step * W; j += 16)
-            __builtin_prefetch(from + i * x->width * W + j, 0, 2);
-}
-
-INLINE vec load_pixel(const float *from, const vec_norm *n)
-{
-    const vec v = *(const vec_at *)from;
-
-    return n ? normalised(v, n) : v;
-}
-
-/* patch[0 .. size) = a column of the image from row h on, normalised if n is not NULL; zero outside */
-INLINE void load_column(vec *patch, const planes *x, const float *plane, int64_t h, int64_t w,
-                        int size, const vec_norm *n)
-{
-    const float *from = plane + (h * x->width + w) * W;
-
-    if (w < 0 || w >= x->width)
-        for (int i = 0; i < size; i++)
-            patch[i] = (vec){0};
-    else if (h >= 0 && h + size <= x->height)
-        for (int i = 0; i < size; i++)
-            patch[i] = load_pixel(from + i * x->width * W, n);
-    else
-        for (int i = 0; i < size; i++)
-            if (h + i >= 0 && h + i < x->height)
-                patch[i] = load_pixel(from + i * x->width * W, n);
-            else
-                patch[i] = (vec){0};
-}
-
-/* A transform of one dimension, from a tile's patch to points or from points to its pixels. */
-typedef struct axis {
-    int pixels, begin, end; /* the points [begin, end) */
-    transform *f;
-} axis;
-
-/* By band.axis: tiles of 4 (or 8) pixels, of 3, of 2. */
-static const axis inputs_1[] = {
-    {6, 0, 6, input_1}, {5, 1, 6, input_1_of_3}, {4, 1, 5, input_1_of_2}};
-static const axis outputs_1[] = {
-    {4, 0, 6, output_1}, {3, 1, 6, output_1_of_3}, {2, 1, 5, output_1_of_2}};
-static const axis gradients_1[] = {
-    {4, 0, 6, gradient_1}, {3, 1, 6, gradient_1_of_3}, {2, 1, 5, gradient_1_of_2}};
-static const axis inputs_2[] = {{9, 0, 9, input_2}},
-                  spread_inputs_2[] = {{5, 0, 9, spread_input_2}};
-static const axis outputs_2[] = {{4, 0, 9, output_2}},
-                  spread_outputs_2[] = {{8, 0, 9, spread_output_2}};
-static const axis gradients_2[] = {{4, 0, 9, gradient_2}};
-
-/* y[point * 9 + column] of `columns` columns of a patch, whose first pixel is (h, w) */
-INLINE void columns_to_points(vec *y, const planes *x, const float *plane, int64_t h, int64_t w,
-                              int columns, axis of, const vec_norm *n)
-{
-    vec column[9], z[9];
-
-    for (int j = 0; j < columns; j++) {
-        load_column(column, x, plane, h, w + j, of.pixels, n);
-        of.f(z, column);
-        for (int i = of.begin; i < of.end; i++)
-            y[i * 9 + j] = z[i];
-    }
-}
-
-/* to[point] of those: the points of height that `high` has */
-INLINE void rows_to_points(const winograd *t, float *to, int64_t stride, const vec *y,
-                           const band *high, axis of)
-{
-    vec z[9];
-
-    for (int i = high->begin; i < high->end; i++) {
-        of.f(z, y + i * 9);
-        for (int j = of.begin; j < of.end; j++)
-            *(vec *)(to + (i * t->points + j) * stride) = z[j];
-    }
-}
-
-/* to[point][tile - first][channels] = the transformed patches of tiles [first, last). axes: inputs or gradients, `short_too`
- * if there are three. normed: whether x->norm is not NULL. */
-INLINE void transform_patches(const winograd *t, const planes *x, int64_t first, int64_t last,
-                              float *to, int64_t stride, const axis *axes, bool short_too,
-                              bool normed)
-{
-    for (int64_t c = 0; c < x->channels; c += W) {
-        const vec_norm n = normed ? norm_at(x->norm, c) : (vec_norm){0}, *norm = normed ? &n : NULL;
-
-        for (int64_t tile = first; tile < last; tile++) {
-            const place at = place_of(t, tile);
-            const float *plane = plane_of(x, at.n, c);
-            const int64_t h = at.h * x->step / x->tile - x->padding,
-                          w = at.w * x->step / x->tile - x->padding;
-            const int columns = axes[short_too ? at.wide->axis : 0].pixels;
-            float *at_tile = to + (tile - first) * x->channels + c;
-            vec y[9 * 9];
-
-            if (c + W < x->channels)
-                prefetch(x, at, c + W);
-            else if (tile + last - first < t->tiles)
-                prefetch(x, place_of(t, tile + last - first), 0);
-            if (short_too && at.high->axis == 1)
-                columns_to_points(y, x, plane, h, w, columns, axes[1], norm);
-            else if (short_too && at.high->axis == 2)
-                columns_to_points(y, x, plane, h, w, columns, axes[2], norm);
-            else
-                columns_to_points(y, x, plane, h, w, columns, axes[0], norm);
-            if (short_too && at.wide->axis == 1)
-                rows_to_points(t, at_tile, stride, y, at.high, axes[1]);
-            else if (short_too && at.wide->axis == 2)
-                rows_to_points(t, at_tile, stride, y, at.high, axes[2]);
-            else
-                rows_to_points(t, at_tile, stride, y, at.high, axes[0]);
-        }
-    }
-}
-
-/* v[point][tile - first][C] of the tiles [first, last) */
-static void transform_input(const winograd *t, int64_t first, int64_t last, float *v)
-{
-    const planes x = {t->in, t->in_c, t->in_h, t->in_w, t->step, t->tile, t->padding, t->norm};
-
-    if (!t->strided && t->norm)
-        transform_patches(t, &x, first, last, v, t->v_stride, inputs_1, true, true);
-    else if (!t->strided)
-        transform_patches(t, &x, first, last, v, t->v_stride, inputs_1, true, false);
-    else if (t->turned)
-        transform_patches(t, &x, first, last, v, t->v_stride, spread_inputs_2, false, false);
-    else if (t->norm)
-        transform_patches(t, &x, first, last, v, t->v_stride, inputs_2, false, true);
-    else
-        transform_patches(t, &x, first, last, v, t->v_stride, inputs_2, false, false);
-}
-
-/* y[pixel * 9 + point] of the points of width that `wide` has, from from[point] */
-INLINE void points_to_columns(const winograd *t, vec *y, const float *from, const band *wide,
-                              axis of)
-{
-    vec x[9], z[8];
-
-    for (int j = wide->begin; j < wide->end; j++) {
-        for (int i = of.begin; i < of.end; i++)
-            x[i] = *(const vec *)(from + (i * t->points + j) * t->m_stride);
-        of.f(z, x);
-        for (int i = 0; i < of.pixels; i++)
-            y[i * 9 + j] = z[i];
-    }
-}
-
-/* `rows` rows of pixels of out, of which this tile may have more */
-INLINE void points_to_rows(const winograd *t, float *to, int64_t rows, int64_t pixels, const vec *y,
-                           vec bias, axis of)
-{
-    vec z[8];
-
-    for (int64_t i = 0; i < rows; i++) {
-        float *row = to + i * t->out_w * W;
-
-        of.f(z, y + i * 9);
-        for (int j = 0; j < of.pixels && j < pixels; j++)
-            if (t->streams)
-                stream(row + j * W, z[j] + bias);
-            else
-                *(vec_at *)(row + j * W) = z[j] + bias;
-    }
-}
-
-/* Writes out's tiles [first, last) from m[point][tile - first][channels]. axes: outputs. */
-INLINE void transform_back(const winograd *t, int64_t first, int64_t last, channels of,
-                           const float *m, const axis *axes, bool short_too)
-{
-    for (int64_t c = of.from; c < of.to; c += W)
-        for (int64_t tile = first; tile < last; tile++) {
-            const place at = place_of(t, tile);
-            const int size = axes[short_too ? at.high->axis : 0].pixels;
-            const int64_t rows = at.h + size < t->out_h ? size : t->out_h - at.h,
-                          pixels = t->out_w - at.w;
-            const float *from = m + (tile - first) * of.all + c - of.from;
-            float *to = t->out + ((at.n * t->out_c + c) * t->out_h * t->out_w) +
-                        (at.h * t->out_w + at.w) * W;
-            vec y[8 * 9], bias = {0};
-
-            if (t->bias)
-                bias = *(const vec_at *)(t->bias + c);
-            if (short_too && at.high->axis == 1)
-                points_to_columns(t, y, from, at.wide, axes[1]);
-            else if (short_too && at.high->axis == 2)
-                points_to_columns(t, y, from, at.wide, axes[2]);
-            else
-                points_to_columns(t, y, from, at.wide, axes[0]);
-            if (short_too && at.wide->axis == 1)
-                points_to_rows(t, to, rows, pixels, y, bias, axes[1]);
-            else if (short_too && at.wide->axis == 2)
-                points_to_rows(t, to, rows, pixels, y, bias, axes[2]);
-            else
-                points_to_rows(t, to, rows, pixels, y, bias, axes[0]);
-        }
-}
-
-static void transform_output(const winograd *t, int64_t first, int64_t last, channels of,
-                             const float *m)
-{
-    if (!t->strided)
-        transform_back(t, first, last, of, m, outputs_1, true);
-    else if (t->turned)
-        transform_back(t, first, last, of, m, spread_outputs_2, false);
-    else
-        transform_back(t, first, last, of, m, outputs_2, false);
-    if (t->streams)
-        streamed();
-}
-
 /* ---- Products ------------------------------------------------------------------------------------------------- */
 
-/* m = v u of one point: rows are tiles; u's panels are [C][2 W], the last may be [C][W] */
-static void product_tiles(const winograd *t, const float *v, const float *u, float *m, int64_t rows,
-                          channels of)
+/* m = v u of point (i, j), and tiles [first, last) of those that have it: rows. u's panels are [C][2 W], the last may be [C][W]. */
+static void product_tiles(const winograd *t, int i, int j, const float *v, const float *u, float *m,
+                          int64_t first, int64_t last, channels of)
 {
     register_tile p = {.a_row = t->in_c, .a_k = 1, .c_row = of.all, .inner = t->in_c};
 
-    for (int64_t j = of.from; j < of.to; j += 2 * W)
-        for (int64_t r = 0; r < rows; r += TILE_ROWS) {
-            const int64_t left = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
-            const int vectors = of.to - j >= 2 * W ? 2 : 1;
+    for (int64_t c = of.from; c < of.to; c += 2 * W) {
+        const int vectors = of.to - c >= 2 * W ? 2 : 1;
 
-            p.a = v + r * t->in_c;
-            p.b = u + (j - of.from) * t->in_c;
-            p.c = m + r * of.all + j - of.from;
-            p.b_k = vectors * W;
-            multiply_rows[left - 1][vectors - 1](&p);
+        p.b = u + (c - of.from) * t->in_c;
+        p.b_k = vectors * W;
+        for (int64_t tile = first, next; tile < last; tile = next) {
+            const range r = having(t, i, j, tile, last);
+
+            next = r.next;
+            for (int64_t row = r.begin; row < r.end; row += TILE_ROWS) {
+                const int64_t left = r.end - row < TILE_ROWS ? r.end - row : TILE_ROWS;
+
+                p.a = v + (row - first) * t->in_c;
+                p.c = m + (row - first) * of.all + c - of.from;
+                multiply_rows[left - 1][vectors - 1](&p);
+            }
         }
+    }
 }
 
 /* CHANNEL_ROWS rows of c, whose sums continue those of the parts before. */
@@ -486,30 +143,15 @@ static void transform_weights(void *arg, int64_t block, int member)
 
 /* ---- Forward and data gradient ---------------------------------------------------------------------------------- */
 
-/* m = v u of point (i, j) and tiles [first, last), those that have it */
-static void product_point(const winograd *t, int i, int j, const float *v, const float *u, float *m,
-                          int64_t first, int64_t last, channels of)
-{
-    const int64_t point = i * t->points + j;
-
-    for (int kind = 0; kind < t->n_high * t->n_wide; kind++) {
-        const range r = of_kind(t, kind, first, last);
-
-        if (r.first < r.last && has_point(t, kind, i, j))
-            product_tiles(t, v + point * t->v_stride + (r.first - first) * t->in_c, u,
-                          m + point * t->m_stride + (r.first - first) * of.all, r.last - r.first,
-                          of);
-    }
-}
-
-/* The same of all points */
+/* m = v u of all points */
 static void products(const winograd *t, const float *v, const float *u, float *m, int64_t first,
                      int64_t last, channels of)
 {
     for (int own = 0; own < OWN; own++)
         for (int i = own / 6; i < points_end(t, own / 6); i++)
             for (int j = own % 6; j < points_end(t, own % 6); j++)
-                product_point(t, i, j, v, u + own * t->u_stride, m, first, last, of);
+                product_tiles(t, i, j, v + (i * t->points + j) * t->v_stride, u + own * t->u_stride,
+                              m + (i * t->points + j) * t->m_stride, first, last, of);
 }
 
 static void convolve_part(void *arg, int64_t part, int member)
@@ -595,32 +237,33 @@ static void choose_strides(winograd *t, bool gradient)
         t->work_size = OWN * t->u_stride + (gradient ? 0 : points * t->m_stride);
 }
 
-static int add_band(band *bands, int n, int64_t pixel, int64_t tiles, band shape)
+/* Pixels of the last tile of n, if it can be a shorter one. */
+static int last_of(int64_t n)
 {
-    if (tiles == 0)
-        return n;
-    bands[n] = shape;
-    bands[n].pixel = pixel;
-    bands[n].tiles = tiles;
-    return n + 1;
+    return n % 4 == 0 ? 0 : n % 4 == 3 ? 3 : 2;
 }
 
-/* Of `out` pixels of a dimension; returns how many. Of stride 1, tiles of 4, and for the rest one of 3, one of 2, or both instead of the
- * last of 4; one of 2 for a single pixel. Else tiles of one size, of which the last may extend beyond the image. */
-static int make_bands(const winograd *t, band *bands, int64_t out)
+/* Into tiles and parts. Tiles are of one size for stride 2, and where an image is more than a part: few of them are last ones. */
+static void divide(winograd *t)
 {
-    const band whole = {.axis = 0, .begin = 0, .end = t->points},
-               three = {.axis = 1, .begin = 1, .end = 6}, two = {.axis = 2, .begin = 1, .end = 5};
-    const int64_t rest = t->strided ? 0 : out % 4,
-                  fours = rest == 1 && out > 4 ? out / 4 - 1 : out / 4;
-    int n;
+    const int64_t high = (t->out_h + t->tile - 1) / t->tile,
+                  wide = (t->out_w + t->tile - 1) / t->tile;
 
-    if (t->strided)
-        return add_band(bands, 0, 0, (out + t->tile - 1) / t->tile, whole);
-    n = add_band(bands, 0, 0, fours, whole);
-    n = add_band(bands, n, fours * 4, rest == 3 || (rest == 1 && out > 4), three);
-    return add_band(bands, n, rest == 3 ? out : out - (out > 1 ? 2 : 1), rest == 1 || rest == 2,
-                    two);
+    t->tiles = t->n * high * wide;
+    t->part = part_of(t);
+    t->group = t->n;
+    if (!t->strided && high * wide <= t->part) {
+        t->last_h = last_of(t->out_h);
+        t->last_w = last_of(t->out_w);
+        t->group = t->part / (high * wide);
+        t->part = t->group * high * wide;
+    }
+    t->whole_h = t->last_h ? high - 1 : high;
+    t->whole_w = t->last_w ? wide - 1 : wide;
+    t->kinds[NOT_LAST] = t->whole_h * (wide - t->whole_w);
+    t->kinds[LAST_OF_COLUMN] = t->whole_h * wide;
+    t->kinds[LAST_OF_BOTH] = t->whole_h * wide + (high - t->whole_h) * t->whole_w;
+    t->kinds[KINDS] = high * wide;
 }
 
 /* `direction`: from y to x if backward to data. */
@@ -645,13 +288,7 @@ static winograd winograd_of(const tutti__conv_shape *s, tutti__direction directi
                              : strided ? 0
                                        : 2 - s->padding};
 
-    t.n_high = make_bands(&t, t.high, t.out_h);
-    t.n_wide = make_bands(&t, t.wide, t.out_w);
-    for (int kind = 0; kind < t.n_high * t.n_wide; kind++)
-        t.begins[kind + 1] =
-            t.begins[kind] + t.n * t.high[kind / t.n_wide].tiles * t.wide[kind % t.n_wide].tiles;
-    t.tiles = t.begins[t.n_high * t.n_wide];
-    t.part = part_of(&t);
+    divide(&t);
     t.by_panels = pays_by_panels(&t);
     choose_strides(&t, direction == TUTTI__BACKWARD_WEIGHTS);
     return t;
@@ -737,7 +374,7 @@ static void transform_slice(void *arg, int64_t i, int member)
 {
     const gradient *g = arg;
     const winograd *t = &g->t;
-    const planes dy = {g->dy, t->out_c, t->out_h, t->out_w, 4, 4, 0, NULL};
+    const planes dy = {g->dy, t->out_c, t->out_h, t->out_w, 4, 0, NULL};
     const int64_t first = g->first + i * SLICE;
     const int64_t last = first + SLICE < g->last ? first + SLICE : g->last;
     float *e = g->e + i * SLICE * t->out_c;
@@ -745,32 +382,12 @@ static void transform_slice(void *arg, int64_t i, int member)
     (void)member;
     transform_input(t, first, last, g->v + i * SLICE * t->in_c);
     if (t->strided)
-        transform_patches(t, &dy, first, last, e, t->m_stride, gradients_2, false, false);
+        transform_patches(t, &dy, first, last, e, t->m_stride, gradients_2, 9, false);
     else
-        transform_patches(t, &dy, first, last, e, t->m_stride, gradients_1, true, false);
+        transform_patches(t, &dy, first, last, e, t->m_stride, gradients_1, 6, false);
 }
 
-/* m = or += v' e of point (i, j) and tiles [first, last); of those that lack it, zeros. */
-static void sum_point(const gradient *g, int i, int j, int64_t first, int64_t last, float *m,
-                      channels of, bool add)
-{
-    const winograd *t = &g->t;
-    const float *v = g->v + (i * t->points + j) * t->v_stride,
-                *e = g->e + (i * t->points + j) * t->m_stride;
-
-    for (int kind = 0; kind < t->n_high * t->n_wide; kind++) {
-        const range r = of_kind(t, kind, first, last);
-        const int64_t tiles = has_point(t, kind, i, j) ? r.last - r.first : 0;
-
-        if (r.first >= r.last || (tiles == 0 && add))
-            continue;
-        product_channels(t, v + (r.first - g->first) * t->in_c, e + (r.first - g->first) * t->out_c,
-                         m, tiles, of, add);
-        add = true;
-    }
-}
-
-/* Of the tiles [first, last). Points that share weights add to the same sums, one after another. */
+/* Of the tiles [first, last). Points that share weights add to the same sums, one after another. Sums of no tiles are zeros. */
 static void product_own(const gradient *g, int own, int64_t first, int64_t last, float *m,
                         channels of)
 {
@@ -778,11 +395,24 @@ static void product_own(const gradient *g, int own, int64_t first, int64_t last,
     bool add = first > 0;
 
     for (int i = own / 6; i < points_end(t, own / 6); i++)
-        for (int j = own % 6; j < points_end(t, own % 6); j++, add = true)
-            sum_point(g, i, j, first, last, m + own * t->u_stride, of, add);
+        for (int j = own % 6; j < points_end(t, own % 6); j++) {
+            const float *v = g->v + (i * t->points + j) * t->v_stride;
+            const float *e = g->e + (i * t->points + j) * t->m_stride;
+
+            for (int64_t tile = first, next; tile < last; tile = next, add = true) {
+                const range r = having(t, i, j, tile, last);
+                const int64_t tiles = r.end > r.begin ? r.end - r.begin : 0;
+
+                next = r.next;
+                if (tiles > 0 || !add)
+                    product_channels(t, v + (r.begin - g->first) * t->in_c,
+                                     e + (r.begin - g->first) * t->out_c, m + own * t->u_stride,
+                                     tiles, of, add);
+            }
+        }
 }
 
-static void product_own_point(void *arg, int64_t own, int member)
+static void product_point(void *arg, int64_t own, int member)
 {
     const gradient *g = arg;
 
@@ -875,7 +505,7 @@ void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *d
     for (; g.first < t->tiles; g.first = g.last) {
         g.last = g.first + t->part < t->tiles ? g.first + t->part : t->tiles;
         tutti__parallel(cx, transform_slice, &g, (g.last - g.first + SLICE - 1) / SLICE);
-        tutti__parallel(cx, product_own_point, &g, OWN);
+        tutti__parallel(cx, product_point, &g, OWN);
     }
     tutti__parallel(cx, transform_dw, &g, t->out_c / W);
 }
