@@ -45,6 +45,8 @@ static const geometry geometries[] = {
     {"plain", 2, 4, 16, 6, 3, 1, 0, false, false, true},
     {"max pool", 2, 3, 16, 12, 3, 1, 1, true, true, true},
     {"max pool, padded block", 2, 3, 12, 9, 3, 1, 1, true, true, true},
+    {"max pool, windows apart", 2, 16, 32, 15, 3, 1, 3, true, true, true},
+    {"max pool, windows apart, padded block", 2, 3, 20, 9, 3, 1, 3, true, true, true},
     {"average pool", 2, 3, 16, 12, 3, 1, 2, true, true, true},
     {"average pool, odd", 1, 3, 5, 7, 3, 1, 2, true, true, true},
 };
@@ -116,12 +118,15 @@ static tutti_tensor *forward(net *m, tutti_tensor *x, tutti_tensor *labels)
 {
     const geometry *g = m->g;
     const tutti_pool_opts window = {.kernel = 3, .stride = 2, .padding = 1};
+    const tutti_pool_opts apart = {.kernel = 2, .stride_w = 3};
     tutti_tensor *trunk, *y;
 
     m->used = 0;
     trunk = batch_norm(m, 0, convolution(m, x, g->channels, g->kernel, g->stride), g->relu, NULL);
     if (g->pool)
-        trunk = g->pool == 1 ? tutti_max_pool2d(trunk, window) : tutti_avg_pool2d(trunk, window);
+        trunk = g->pool == 2   ? tutti_avg_pool2d(trunk, window)
+                : g->pool == 1 ? tutti_max_pool2d(trunk, window)
+                               : tutti_max_pool2d(trunk, apart);
     y = batch_norm(m, 1, convolution(m, trunk, g->channels, 3, 1), g->relu,
                    g->residual ? trunk : NULL);
     y = tutti_add(tutti_relu(y), trunk);

@@ -86,16 +86,26 @@ const char *tutti__onednn_conv_name(tutti__onednn_conv conv)
     return conv_names[conv];
 }
 
-/* Whether it is faster, according to bench_nn_convolutions. Not measured at run time: bits must not depend on a clock. Nor on the
- * number of images: a sample has the same bits in a batch of any size. */
+/* What n pixels of a side take: 6 for a tile of 4; of stride 1, fewer where the last tile has 3 or 2. */
+static int64_t winograd_points(int64_t n, int64_t stride)
+{
+    static const int64_t last[WINOGRAD_TILE] = {0, 4, 4, 5};
+
+    return stride == 1 ? n / WINOGRAD_TILE * 6 + last[n % WINOGRAD_TILE]
+                       : (n + WINOGRAD_TILE - 1) / WINOGRAD_TILE * 6;
+}
+
+/* Whether it is faster, according to bench_nn_convolutions: from 60 % of the pixels that full tiles have for these points. Not
+ * measured at run time: bits must not depend on a clock. Nor on the number of images: a sample has the same bits in a batch of
+ * any size. */
 static bool winograd_pays(const convolution *c)
 {
-    const int64_t tiles = ((c->y.d[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE) *
-                          ((c->y.d[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE);
+    const int64_t points =
+        winograd_points(c->y.d[2], c->a->stride[0]) * winograd_points(c->y.d[3], c->a->stride[0]);
     const int64_t pixels = c->y.d[2] * c->y.d[3];
 
     return c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS &&
-           pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6;
+           pixels * 6 * 6 * 10 >= points * WINOGRAD_TILE * WINOGRAD_TILE * 6;
 }
 
 /* One for which there are Winograd kernels. */

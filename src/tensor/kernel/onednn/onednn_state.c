@@ -126,6 +126,17 @@ tutti_status tutti__onednn_tagged(tutti_ctx *cx, tutti_shape shape, dnnl_format_
     return status;
 }
 
+tutti_status tutti__onednn_blocked(tutti_ctx *cx, tutti_shape shape, const tutti__layout **layout_p)
+{
+    const tutti__onednn *od = cx->kernel_state;
+
+    return tutti__onednn_tagged(cx, shape,
+                                od->isa->lanes == 16  ? dnnl_nChw16c
+                                : od->isa->lanes == 8 ? dnnl_nChw8c
+                                                      : dnnl_nChw4c,
+                                layout_p);
+}
+
 bool tutti__onednn_view_of(tutti_shape shape, const tutti__layout *layout, tutti__onednn_view *v)
 {
     const tutti__md_strides *s = layout ? &((const layout_entry *)layout)->strides : NULL;

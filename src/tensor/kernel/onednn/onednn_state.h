@@ -169,6 +169,9 @@ int tutti__onednn_parts_of(int64_t times);
 /* The interned layout of this tag. */
 tutti_status tutti__onednn_tagged(tutti_ctx *cx, tutti_shape shape, dnnl_format_tag_t tag,
                                   const tutti__layout **layout_p);
+/* That of [N][C/lanes][H][W][lanes], channels being filled up to whole vectors by zeros. */
+tutti_status tutti__onednn_blocked(tutti_ctx *cx, tutti_shape shape,
+                                   const tutti__layout **layout_p);
 /* Memory for a result between two primitives; valid until the next call. */
 tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p);
 /* Memory for use within a kernel; valid until any primitive runs. */

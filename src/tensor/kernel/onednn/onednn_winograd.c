@@ -25,18 +25,6 @@ static tutti__conv_shape shape_of(const tutti__isa *isa, tutti_shape x, tutti_sh
                                .padding = a->padding[0]};
 }
 
-/* [N][C/lanes][H][W][lanes] */
-static tutti_status blocked(tutti_ctx *cx, tutti_shape shape, const tutti__layout **layout_p)
-{
-    const tutti__onednn *od = cx->kernel_state;
-
-    return tutti__onednn_tagged(cx, shape,
-                                od->isa->lanes == 16  ? dnnl_nChw16c
-                                : od->isa->lanes == 8 ? dnnl_nChw8c
-                                                      : dnnl_nChw4c,
-                                layout_p);
-}
-
 bool tutti__winograd_can(tutti_ctx *cx, tutti_shape x, tutti_shape w)
 {
     const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
@@ -65,8 +53,8 @@ tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_ten
     const tutti__channel_norm *norm;
     void *x_data, *w_data, *b_data = NULL, *work;
 
-    TUTTI_TRY(blocked(y->cx, x->shape, &x_layout));
-    TUTTI_TRY(blocked(y->cx, y->shape, &y_layout));
+    TUTTI_TRY(tutti__onednn_blocked(y->cx, x->shape, &x_layout));
+    TUTTI_TRY(tutti__onednn_blocked(y->cx, y->shape, &y_layout));
     TUTTI_TRY(source_of(x, x_layout, &x_data, &norm));
     TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
     if (b)
@@ -85,8 +73,8 @@ tutti_status tutti__winograd_backward_data(tutti_tensor *dx, tutti_tensor *dy, t
     const tutti__layout *dx_layout, *dy_layout;
     void *dy_data, *w_data, *work;
 
-    TUTTI_TRY(blocked(dx->cx, dx->shape, &dx_layout));
-    TUTTI_TRY(blocked(dx->cx, dy->shape, &dy_layout));
+    TUTTI_TRY(tutti__onednn_blocked(dx->cx, dx->shape, &dx_layout));
+    TUTTI_TRY(tutti__onednn_blocked(dx->cx, dy->shape, &dy_layout));
     TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &dy_data));
     TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
     TUTTI_TRY(tutti__tensor_alloc(dx, dx_layout));
@@ -106,8 +94,8 @@ tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy
     const tutti__channel_norm *norm;
     void *dy_data, *x_data, *work;
 
-    TUTTI_TRY(blocked(cx, x->shape, &x_layout));
-    TUTTI_TRY(blocked(cx, dy->shape, &dy_layout));
+    TUTTI_TRY(tutti__onednn_blocked(cx, x->shape, &x_layout));
+    TUTTI_TRY(tutti__onednn_blocked(cx, dy->shape, &dy_layout));
     TUTTI_TRY(source_of(x, x_layout, &x_data, &norm));
     TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &dy_data));
     TUTTI_TRY(

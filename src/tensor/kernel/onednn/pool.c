@@ -1,4 +1,5 @@
-/* pool.c -- pooling by oneDNN, in the layout that x has.   SPDX-License-Identifier: MIT
+/* pool.c -- pooling by oneDNN, in the layout that x has; max pooling of F32 by our own kernel where windows do not overlap.
+ * SPDX-License-Identifier: MIT
  * What oneDNN has no fast code for, dilation, or does not count as PyTorch, is left to the reference kernels. */
 #include "tensor/kernel/onednn/onednn_state.h"
 #include "tensor/kernel/reference/reference.h"
@@ -154,11 +155,64 @@ static tutti_status pool_backward(tutti_tensor *dx, tutti_tensor *dy, const pool
     return tutti__onednn_run(dx->cx, p, data);
 }
 
-/* What max pooling keeps: oneDNN's indices, and the layout of x. */
+/* What max pooling keeps: oneDNN's indices or our taps, and the layout of x. */
 typedef struct max_pool_saved {
     void *workspace;
     const tutti__layout *layout;
+    bool own;
+    tutti__pool_shape shape; /* own */
 } max_pool_saved;
+
+/* Whether our own kernel computes this max pooling, of which x is in blocks of a vector's channels. */
+static bool own_shape(tutti_ctx *cx, const pooling *c, tutti__pool_shape *s)
+{
+    const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
+    const tutti__pool *a = c->a;
+    const tutti__layout *blocked;
+
+    if (c->dtype != TUTTI_F32 || a->kernel[0] * a->kernel[1] > UINT8_MAX ||
+        tutti__onednn_blocked(cx, c->x, &blocked) != TUTTI_OK || c->layout != blocked)
+        return false;
+    for (int d = 0; d < 2; d++)
+        if (a->kernel[d] > a->stride[d] || a->dilation[d] != 1 || a->padding[d] != 0 ||
+            (c->y.d[2 + d] - 1) * a->stride[d] + a->kernel[d] > c->x.d[2 + d])
+            return false;
+    *s = (tutti__pool_shape){c->x.d[0] * ((c->x.d[1] + isa->lanes - 1) / isa->lanes),
+                             c->x.d[2],
+                             c->x.d[3],
+                             c->y.d[2],
+                             c->y.d[3],
+                             {a->kernel[0], a->kernel[1]},
+                             {a->stride[0], a->stride[1]}};
+    return true;
+}
+
+static tutti_status own_forward(tutti_tensor *y, const tutti_tensor *x, max_pool_saved *s)
+{
+    const tutti__isa *isa = ((const tutti__onednn *)y->cx->kernel_state)->isa;
+    const tutti__layout *layout;
+
+    TUTTI_TRY(tutti__onednn_blocked(y->cx, y->shape, &layout));
+    s->workspace = tutti__step_memory(y->cx, layout->bytes / sizeof(float));
+    if (!s->workspace)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__tensor_alloc(y, layout));
+    isa->max_pool_forward(y->cx, &s->shape, y->data, s->workspace, x->data);
+    return TUTTI_OK;
+}
+
+static tutti_status own_backward(tutti_tensor *dx, tutti_tensor *dy, const max_pool_saved *s)
+{
+    const tutti__isa *isa = ((const tutti__onednn *)dx->cx->kernel_state)->isa;
+    const tutti__layout *layout;
+    void *dy_data;
+
+    TUTTI_TRY(tutti__onednn_blocked(dx->cx, dy->shape, &layout));
+    TUTTI_TRY(tutti__onednn_in(dy, layout, &dy_data));
+    TUTTI_TRY(tutti__tensor_alloc(dx, s->layout));
+    isa->max_pool_backward(dx->cx, &s->shape, dx->data, dy_data, s->workspace);
+    return TUTTI_OK;
+}
 
 tutti_status tutti__onednn_max_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a,
                                             void **saved)
@@ -175,11 +229,15 @@ tutti_status tutti__onednn_max_pool_forward(tutti_tensor *y, tutti_tensor *x, co
     s = tutti__step_alloc(y->cx, sizeof *s);
     if (!s)
         return TUTTI_ERR_MEMORY;
+    *s = (max_pool_saved){.layout = x->layout};
+    *saved = s;
+    s->own = own_shape(y->cx, &c, &s->shape);
+    if (s->own)
+        return own_forward(y, x, s);
     TUTTI_TRY(pooling_get(y->cx, &c, &p));
-    *s = (max_pool_saved){tutti__step_memory(y->cx, p->bytes[2]), x->layout};
+    s->workspace = tutti__step_memory(y->cx, p->bytes[2]);
     if (!s->workspace)
         return TUTTI_ERR_MEMORY;
-    *saved = s;
     TUTTI_TRY(tutti__tensor_alloc(y, p->layouts[1]));
     return tutti__onednn_run(y->cx, p, (void *[]){x->data, y->data, s->workspace});
 }
@@ -194,6 +252,8 @@ tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
         TUTTI_TRY(row_major(dy, &dy));
         return tutti__reference_max_pool_backward(dx, dy, x, a, saved);
     }
+    if (s->own)
+        return own_backward(dx, dy, s);
     c.layout = s->layout;
     return pool_backward(dx, dy, &c, s->workspace);
 }

@@ -53,6 +53,12 @@ typedef struct tutti__half_product {
     const float *bias;
 } tutti__half_product;
 
+/* Max pooling of planes [in_h][in_w][lanes]. Windows lie inside and do not overlap. */
+typedef struct tutti__pool_shape {
+    int64_t planes, in_h, in_w, out_h, out_w;
+    int kernel[2], stride[2]; /* of at most 256 pixels */
+} tutti__pool_shape;
+
 typedef struct tutti__isa {
     const char *name; /* the set's, as in TUTTI_CPU_ISA */
     int lanes;        /* floats per vector */
@@ -87,6 +93,12 @@ typedef struct tutti__isa {
     void (*winograd_weights)(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
                              const float *dy, const float *x, const tutti__channel_norm *norm,
                              void *work);
+
+    /* taps, as many as y has elements: which pixel of its window each is, in row-major order */
+    void (*max_pool_forward)(tutti_ctx *cx, const tutti__pool_shape *s, float *y, uint8_t *taps,
+                             const float *x);
+    void (*max_pool_backward)(tutti_ctx *cx, const tutti__pool_shape *s, float *dx, const float *dy,
+                              uint8_t *taps);
 } tutti__isa;
 
 /* The table for the instruction set that TUTTI_CPU_ISA allows and the CPU has; never NULL. "avx512_amx" is avx512 with products of

@@ -17,7 +17,8 @@ extern const tutti__isa TUTTI__OF_ISA(tutti__isa);
         .attention_backward = tutti__attention_backward,                                           \
         .half_attention_work = tutti__half_attention_work, .winograd_work = tutti__winograd_work,  \
         .winograd_forward = tutti__winograd_forward, .winograd_data = tutti__winograd_data,        \
-        .winograd_weights = tutti__winograd_weights, __VA_ARGS__                                   \
+        .winograd_weights = tutti__winograd_weights, .max_pool_forward = tutti__max_pool_forward,  \
+        .max_pool_backward = tutti__max_pool_backward, __VA_ARGS__                                 \
     }
 
 const tutti__isa TUTTI__OF_ISA(tutti__isa) =

@@ -5,6 +5,7 @@
  * transposed:
  *
  *     stride 1    F(4, 3): 6 points 0, +-a, +-b, infinity; y[s] = g[0] x[s] + g[1] x[s+1] + g[2] x[s+2]
+ *                 F(3, 3): the points but 0, F(2, 3): +-a and +-b, with the same G: a point's distance to 0 is in B then
  *     stride 2    9 points: y[s] = g[0] x[2s] + g[2] x[2s+2] is F(4, 2) of the even x, 5 points +-a, +-b, infinity;
  *                 + g[1] x[2s+1] is 4 products of the odd x, untransformed, all with the sixth transformed weight */
 #ifndef TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_TRANSFORMS_H
@@ -43,6 +44,25 @@ INLINE void input_1(vec *o, const vec *i)
     o[5] = axpy(A2 * B2, i[1], axpy(-(A2 + B2), i[3], i[5]));
 }
 
+/* B of F(2, 3): 4 to the points 1 to 4 */
+INLINE void input_1_of_2(vec *o, const vec *i)
+{
+    const vec u = axpy(-B2, i[0], i[2]), w = axpy(-B2, i[1], i[3]);
+    const vec u2 = axpy(-A2, i[0], i[2]), w2 = axpy(-A2, i[1], i[3]);
+
+    o[1] = axpy(A1, w, A2 * u);
+    o[2] = axpy(-A1, w, A2 * u);
+    o[3] = axpy(B1, w2, B2 * u2);
+    o[4] = axpy(-B1, w2, B2 * u2);
+}
+
+/* B of F(3, 3): 5 to the points 1 to 5 */
+INLINE void input_1_of_3(vec *o, const vec *i)
+{
+    input_1_of_2(o, i);
+    o[5] = axpy(A2 * B2, i[0], axpy(-(A2 + B2), i[2], i[4]));
+}
+
 /* A: 6 to 4 */
 INLINE void output_1(vec *o, const vec *i)
 {
@@ -52,6 +72,20 @@ INLINE void output_1(vec *o, const vec *i)
     o[1] = axpy(A1, d, B1 * d2);
     o[2] = axpy(A2, s, B2 * s2);
     o[3] = axpy(A3, d, axpy(B3, d2, i[5]));
+}
+
+/* A of F(2, 3): the points 1 to 4 to 2 */
+INLINE void output_1_of_2(vec *o, const vec *i)
+{
+    o[0] = i[1] + i[2] + (i[3] + i[4]);
+    o[1] = axpy(A1, i[1] - i[2], B1 * (i[3] - i[4]));
+}
+
+/* A of F(3, 3): the points 1 to 5 to 3 */
+INLINE void output_1_of_3(vec *o, const vec *i)
+{
+    output_1_of_2(o, i);
+    o[2] = axpy(A2, i[1] + i[2], axpy(B2, i[3] + i[4], i[5]));
 }
 
 /* A': 4 to 6 */
@@ -66,6 +100,27 @@ INLINE void gradient_1(vec *o, const vec *i)
     o[3] = e2 + d2;
     o[4] = e2 - d2;
     o[5] = i[3];
+}
+
+/* A' of F(3, 3): 3 to the points 1 to 5 */
+INLINE void gradient_1_of_3(vec *o, const vec *i)
+{
+    const vec e = axpy(A2, i[2], i[0]), e2 = axpy(B2, i[2], i[0]);
+
+    o[1] = axpy(A1, i[1], e);
+    o[2] = axpy(-A1, i[1], e);
+    o[3] = axpy(B1, i[1], e2);
+    o[4] = axpy(-B1, i[1], e2);
+    o[5] = i[2];
+}
+
+/* A' of F(2, 3): 2 to the points 1 to 4 */
+INLINE void gradient_1_of_2(vec *o, const vec *i)
+{
+    o[1] = axpy(A1, i[1], i[0]);
+    o[2] = axpy(-A1, i[1], i[0]);
+    o[3] = axpy(B1, i[1], i[0]);
+    o[4] = axpy(-B1, i[1], i[0]);
 }
 
 /* G: 3 to 6 */

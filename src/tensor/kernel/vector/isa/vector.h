@@ -164,6 +164,8 @@ INLINE void load_transposed(vec *rows, const float *from, int64_t step)
 #define tutti__winograd_forward        TUTTI__OF_ISA(tutti__winograd_forward)
 #define tutti__winograd_data           TUTTI__OF_ISA(tutti__winograd_data)
 #define tutti__winograd_weights        TUTTI__OF_ISA(tutti__winograd_weights)
+#define tutti__max_pool_forward        TUTTI__OF_ISA(tutti__max_pool_forward)
+#define tutti__max_pool_backward       TUTTI__OF_ISA(tutti__max_pool_backward)
 
 size_t tutti__multiply_work(const tutti_ctx *cx, const tutti__product *p);
 void tutti__multiply(tutti_ctx *cx, const tutti__product *p, void *work);
@@ -190,5 +192,9 @@ void tutti__winograd_data(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, 
 void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
                              const float *dy, const float *x, const tutti__channel_norm *norm,
                              void *work);
+void tutti__max_pool_forward(tutti_ctx *cx, const tutti__pool_shape *s, float *y, uint8_t *taps,
+                             const float *x);
+void tutti__max_pool_backward(tutti_ctx *cx, const tutti__pool_shape *s, float *dx, const float *dy,
+                              uint8_t *taps);
 
 #endif

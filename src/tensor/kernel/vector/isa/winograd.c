@@ -2,65 +2,22 @@
  *
  * A 4x4 tile of y depends on a patch of x. Patches and weights are transformed to points, each point is one matrix product
  * over channels, and the products are transformed back. Stride 1: a patch of 6x6, 36 points: 36 multiplications instead of
- * the 144 of direct convolution. Stride 2: a patch of 9x9, 81 points instead of 144; only 36 of them have weights of their
- * own.
+ * the 144 of direct convolution; the last tile of a row or column may have 3 or 2 pixels, for 5 or 4 of a dimension's points,
+ * which is 121 of 144 for an image of 7x7. Stride 2: a patch of 9x9, 81 points instead of 144; only 36 of them have weights
+ * of their own.
  *
  *     forward, data     m[point][tile][M] = v[point][tile][C] * u[point][C][M]        v = B'xB, u = GwG', y = A'mA
  *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
  *
- * Tiles are processed in parts whose v and m stay in the cache, unless weights that do not are then moved too often; if there are fewer tiles than weights, then all tiles together, and
- * panels of 2 W channels of M in parts instead, so that u (or the weight gradient's m) stays in the cache, not v. Sums are the same.
+ * Tiles are processed in parts whose v and m stay in the cache, unless weights that do not are then moved too often; if there
+ * are fewer tiles than weights, then all tiles together, and panels of 2 W channels of M in parts instead, so that u (or the
+ * weight gradient's m) stays in the cache, not v. Sums are the same.
  * A vector is W channels of a pixel. */
 #include "tensor/kernel/vector/isa/tile.h"
-#include "tensor/kernel/vector/isa/transforms.h"
-
-#include <math.h>
+#include "tensor/kernel/vector/isa/winograd_tiles.h"
 
 #define OWN          36 /* points with weights of their own: 6 per dimension */
 #define CHANNEL_ROWS (TILE_ROWS == 8 ? 8 : 4) /* of a tile of weight gradients: divides W */
-
-/* The convolution from this file's view: `in` is x or dy, `out` is y or dx. */
-typedef struct winograd {
-    int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
-    int64_t w_c;          /* channels of x that have weights; the others are zeros */
-    bool turned, strided; /* turned: from y to x; strided: of stride 2 */
-    int points;           /* per dimension: 6 or 9 */
-    int tile, step;       /* pixels of `out` per tile, and of `in` from tile to tile */
-    int64_t padding, tiles_h, tiles_w, tiles, part;
-    bool by_panels;
-    int64_t
-        sums; /* tiles whose products a weight gradient adds up before those of another point with the same weight */
-    int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
-    const float *in, *w, *bias;           /* bias NULL: none */
-    const tutti__channel_norm *norm;      /* the source is this norm of `in`; NULL: `in` itself */
-    float *out, *u, *v, *work;            /* work: v and m of each thread; by panels m and u */
-    bool streams;                         /* out is stored non-temporally */
-    int64_t work_size;
-} winograd;
-
-/* Channels of out, and how many m has of a tile. */
-typedef struct channels {
-    int64_t from, to, all;
-} channels;
-
-static inline channels all_channels(const winograd *t)
-{
-    return (channels){0, t->out_c, t->out_c};
-}
-
-static inline channels panel_at(const winograd *t, int64_t i)
-{
-    const int64_t from = i * 2 * W, to = from + 2 * W < t->out_c ? from + 2 * W : t->out_c;
-
-    return (channels){from, to, to - from};
-}
-
-static inline int64_t panels_of(const winograd *t)
-{
-    return (t->out_c + 2 * W - 1) / (2 * W);
-}
-
-typedef void transform(vec *o, const vec *i);
 
 /* In each dimension, weights i belong to the point i, or if i is 5 to all points from 5 on. */
 static inline int points_end(const winograd *t, int i)
@@ -68,206 +25,32 @@ static inline int points_end(const winograd *t, int i)
     return i == 5 ? t->points : i + 1;
 }
 
-/* ---- Tiles --------------------------------------------------------------------------------------------------- */
-
-typedef struct place {
-    int64_t n, h, w; /* the tile's image, and its row and column among the image's tiles */
-} place;
-
-static inline place place_of(const winograd *t, int64_t tile)
-{
-    const int64_t of_image = tile % (t->tiles_h * t->tiles_w);
-
-    return (place){tile / (t->tiles_h * t->tiles_w), of_image / t->tiles_w, of_image % t->tiles_w};
-}
-
-/* An image's planes of W channels each, and the positions of tiles' patches in them. */
-typedef struct planes {
-    const float *data;
-    int64_t channels, height, width;
-    int64_t step, padding;
-    const tutti__channel_norm *norm; /* NULL: none */
-} planes;
-
-/* A norm of W channels. */
-typedef struct vec_norm {
-    vec mean, scale, bias, least;
-} vec_norm;
-
-static inline vec_norm norm_at(const tutti__channel_norm *n, int64_t c)
-{
-    return (vec_norm){*(const vec_at *)(n->mean + c), *(const vec_at *)(n->scale + c),
-                      *(const vec_at *)(n->bias + c), (vec){0} - (n->relu ? 0 : INFINITY)};
-}
-
-/* The same arithmetic as in runs.c. */
-INLINE vec normalised(vec v, const vec_norm *n)
-{
-    const vec u = (v - n->mean) * n->scale + n->bias;
-
-    return (vec)(~(u < n->least) & (veci)u);
-}
-
-static inline const float *plane_of(const planes *x, int64_t n, int64_t c)
-{
-    return x->data + (n * x->channels + c) * x->height * x->width;
-}
-
-/* Prefetches the tile's pixels of W channels. */
-INLINE void prefetch(const planes *x, place at, int64_t c)
-{
-    const float *from = plane_of(x, at.n, c) + (at.h * x->width + at.w) * x->step * W;
-
-    for (int64_t i = 0; i < x->step; i++)
-        for (int64_t j = 0; j < x->step * W; j += 16)
-            __builtin_prefetch(from + i * x->width * W + j, 0, 2);
-}
-
-INLINE vec load_pixel(const float *from, const vec_norm *n)
-{
-    const vec v = *(const vec_at *)from;
-
-    return n ? normalised(v, n) : v;
-}
-
-/* patch[0 .. size) = a column of the image from row h on, normalised if n is not NULL; zero outside */
-INLINE void load_column(vec *patch, const planes *x, const float *plane, int64_t h, int64_t w,
-                        int size, const vec_norm *n)
-{
-    const float *from = plane + (h * x->width + w) * W;
-
-    if (w < 0 || w >= x->width)
-        for (int i = 0; i < size; i++)
-            patch[i] = (vec){0};
-    else if (h >= 0 && h + size <= x->height)
-        for (int i = 0; i < size; i++)
-            patch[i] = load_pixel(from + i * x->width * W, n);
-    else
-        for (int i = 0; i < size; i++)
-            if (h + i >= 0 && h + i < x->height)
-                patch[i] = load_pixel(from + i * x->width * W, n);
-            else
-                patch[i] = (vec){0};
-}
-
-/* to[point][tile - first][channels] = the transformed patches of tiles [first, last), size x size pixels each. normed:
- * whether x->norm is not NULL. */
-INLINE void transform_patches(const winograd *t, const planes *x, int64_t first, int64_t last,
-                              float *to, int64_t stride, int size, int points, transform *f,
-                              bool normed)
-{
-    for (int64_t c = 0; c < x->channels; c += W) {
-        const vec_norm n = normed ? norm_at(x->norm, c) : (vec_norm){0};
-
-        for (int64_t tile = first; tile < last; tile++) {
-            const place at = place_of(t, tile);
-            const float *plane = plane_of(x, at.n, c);
-            float *at_tile = to + (tile - first) * x->channels + c;
-            vec column[9], y[9 * 9], z[9];
-
-            if (c + W < x->channels)
-                prefetch(x, at, c + W);
-            else if (tile + last - first < t->tiles)
-                prefetch(x, place_of(t, tile + last - first), 0);
-            for (int j = 0; j < size; j++) {
-                load_column(column, x, plane, at.h * x->step - x->padding,
-                            at.w * x->step - x->padding + j, size, normed ? &n : NULL);
-                f(z, column);
-                for (int i = 0; i < points; i++)
-                    y[i * size + j] = z[i];
-            }
-            for (int i = 0; i < points; i++) {
-                f(z, y + i * size);
-                for (int j = 0; j < points; j++)
-                    *(vec *)(at_tile + (i * points + j) * stride) = z[j];
-            }
-        }
-    }
-}
-
-/* v[point][tile - first][C] of the tiles [first, last) */
-static void transform_input(const winograd *t, int64_t first, int64_t last, float *v)
-{
-    const planes x = {t->in, t->in_c, t->in_h, t->in_w, t->step, t->padding, t->norm};
-
-    if (!t->strided && t->norm)
-        transform_patches(t, &x, first, last, v, t->v_stride, 6, 6, input_1, true);
-    else if (!t->strided)
-        transform_patches(t, &x, first, last, v, t->v_stride, 6, 6, input_1, false);
-    else if (t->turned)
-        transform_patches(t, &x, first, last, v, t->v_stride, 5, 9, spread_input_2, false);
-    else if (t->norm)
-        transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2, true);
-    else
-        transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2, false);
-}
-
-/* Writes out's tiles [first, last), size x size pixels each, from m[point][tile - first][channels]. */
-INLINE void transform_back(const winograd *t, int64_t first, int64_t last, channels of,
-                           const float *m, int size, int points, transform *f)
-{
-    for (int64_t c = of.from; c < of.to; c += W)
-        for (int64_t tile = first; tile < last; tile++) {
-            const place at = place_of(t, tile);
-            const int64_t h = at.h * size, w = at.w * size;
-            const float *from = m + (tile - first) * of.all + c - of.from;
-            float *to = t->out + (at.n * t->out_c + c) * t->out_h * t->out_w;
-            vec x[9], y[8 * 9], z[8], bias = {0};
-
-            if (t->bias)
-                bias = *(const vec_at *)(t->bias + c);
-            for (int j = 0; j < points; j++) {
-                for (int i = 0; i < points; i++)
-                    x[i] = *(const vec *)(from + (i * points + j) * t->m_stride);
-                f(z, x);
-                for (int i = 0; i < size; i++)
-                    y[i * points + j] = z[i];
-            }
-            for (int i = 0; i < size && h + i < t->out_h; i++) {
-                float *row = to + ((h + i) * t->out_w + w) * W;
-
-                f(z, y + i * points);
-                for (int j = 0; j < size && w + j < t->out_w; j++)
-                    if (t->streams)
-                        stream(row + j * W, z[j] + bias);
-                    else
-                        *(vec_at *)(row + j * W) = z[j] + bias;
-            }
-        }
-}
-
-static void transform_output(const winograd *t, int64_t first, int64_t last, channels of,
-                             const float *m)
-{
-    if (!t->strided)
-        transform_back(t, first, last, of, m, 4, 6, output_1);
-    else if (t->turned)
-        transform_back(t, first, last, of, m, 8, 9, spread_output_2);
-    else
-        transform_back(t, first, last, of, m, 4, 9, output_2);
-    if (t->streams)
-        streamed();
-}
-
 /* ---- Products ------------------------------------------------------------------------------------------------- */
 
-/* m = v u of one point: rows are tiles; u's panels are [C][2 W], the last may be [C][W] */
-static void product_tiles(const winograd *t, const float *v, const float *u, float *m, int64_t rows,
-                          channels of)
+/* m = v u of point (i, j), and tiles [first, last) of those that have it: rows. u's panels are [C][2 W], the last may be [C][W]. */
+static void product_tiles(const winograd *t, int i, int j, const float *v, const float *u, float *m,
+                          int64_t first, int64_t last, channels of)
 {
     register_tile p = {.a_row = t->in_c, .a_k = 1, .c_row = of.all, .inner = t->in_c};
 
-    for (int64_t j = of.from; j < of.to; j += 2 * W)
-        for (int64_t r = 0; r < rows; r += TILE_ROWS) {
-            const int64_t left = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
-            const int vectors = of.to - j >= 2 * W ? 2 : 1;
+    for (int64_t c = of.from; c < of.to; c += 2 * W) {
+        const int vectors = of.to - c >= 2 * W ? 2 : 1;
 
-            p.a = v + r * t->in_c;
-            p.b = u + (j - of.from) * t->in_c;
-            p.c = m + r * of.all + j - of.from;
-            p.b_k = vectors * W;
-            multiply_rows[left - 1][vectors - 1](&p);
+        p.b = u + (c - of.from) * t->in_c;
+        p.b_k = vectors * W;
+        for (int64_t tile = first, next; tile < last; tile = next) {
+            const range r = having(t, i, j, tile, last);
+
+            next = r.next;
+            for (int64_t row = r.begin; row < r.end; row += TILE_ROWS) {
+                const int64_t left = r.end - row < TILE_ROWS ? r.end - row : TILE_ROWS;
+
+                p.a = v + (row - first) * t->in_c;
+                p.c = m + (row - first) * of.all + c - of.from;
+                multiply_rows[left - 1][vectors - 1](&p);
+            }
         }
+    }
 }
 
 /* CHANNEL_ROWS rows of c, whose sums continue those of the parts before. */
@@ -361,14 +144,14 @@ static void transform_weights(void *arg, int64_t block, int member)
 /* ---- Forward and data gradient ---------------------------------------------------------------------------------- */
 
 /* m = v u of all points */
-static void products(const winograd *t, const float *v, const float *u, float *m, int64_t rows,
-                     channels of)
+static void products(const winograd *t, const float *v, const float *u, float *m, int64_t first,
+                     int64_t last, channels of)
 {
     for (int own = 0; own < OWN; own++)
         for (int i = own / 6; i < points_end(t, own / 6); i++)
             for (int j = own % 6; j < points_end(t, own % 6); j++)
-                product_tiles(t, v + (i * t->points + j) * t->v_stride, u + own * t->u_stride,
-                              m + (i * t->points + j) * t->m_stride, rows, of);
+                product_tiles(t, i, j, v + (i * t->points + j) * t->v_stride, u + own * t->u_stride,
+                              m + (i * t->points + j) * t->m_stride, first, last, of);
 }
 
 static void convolve_part(void *arg, int64_t part, int member)
@@ -379,7 +162,7 @@ static void convolve_part(void *arg, int64_t part, int member)
     float *v = t->work + member * t->work_size, *m = v + t->points * t->points * t->v_stride;
 
     transform_input(t, first, last, v);
-    products(t, v, t->u, m, last - first, all_channels(t));
+    products(t, v, t->u, m, first, last, all_channels(t));
     transform_output(t, first, last, all_channels(t), m);
 }
 
@@ -402,7 +185,7 @@ static void convolve_panel(void *arg, int64_t i, int member)
 
     for (int64_t c = of.from; c < of.to; c += W)
         transform_block(t, c / W, u);
-    products(t, t->v, u, m, t->tiles, of);
+    products(t, t->v, u, m, 0, t->tiles, of);
     transform_output(t, 0, t->tiles, of, m);
 }
 
@@ -454,6 +237,35 @@ static void choose_strides(winograd *t, bool gradient)
         t->work_size = OWN * t->u_stride + (gradient ? 0 : points * t->m_stride);
 }
 
+/* Pixels of the last tile of n, if it can be a shorter one. */
+static int last_of(int64_t n)
+{
+    return n % 4 == 0 ? 0 : n % 4 == 3 ? 3 : 2;
+}
+
+/* Into tiles and parts. Tiles are of one size for stride 2, and where an image is more than a part: few of them are last ones. */
+static void divide(winograd *t)
+{
+    const int64_t high = (t->out_h + t->tile - 1) / t->tile,
+                  wide = (t->out_w + t->tile - 1) / t->tile;
+
+    t->tiles = t->n * high * wide;
+    t->part = part_of(t);
+    t->group = t->n;
+    if (!t->strided && high * wide <= t->part) {
+        t->last_h = last_of(t->out_h);
+        t->last_w = last_of(t->out_w);
+        t->group = t->part / (high * wide);
+        t->part = t->group * high * wide;
+    }
+    t->whole_h = t->last_h ? high - 1 : high;
+    t->whole_w = t->last_w ? wide - 1 : wide;
+    t->kinds[NOT_LAST] = t->whole_h * (wide - t->whole_w);
+    t->kinds[LAST_OF_COLUMN] = t->whole_h * wide;
+    t->kinds[LAST_OF_BOTH] = t->whole_h * wide + (high - t->whole_h) * t->whole_w;
+    t->kinds[KINDS] = high * wide;
+}
+
 /* `direction`: from y to x if backward to data. */
 static winograd winograd_of(const tutti__conv_shape *s, tutti__direction direction)
 {
@@ -476,10 +288,7 @@ static winograd winograd_of(const tutti__conv_shape *s, tutti__direction directi
                              : strided ? 0
                                        : 2 - s->padding};
 
-    t.tiles_h = (t.out_h + t.tile - 1) / t.tile;
-    t.tiles_w = (t.out_w + t.tile - 1) / t.tile;
-    t.tiles = t.n * t.tiles_h * t.tiles_w;
-    t.part = part_of(&t);
+    divide(&t);
     t.by_panels = pays_by_panels(&t);
     choose_strides(&t, direction == TUTTI__BACKWARD_WEIGHTS);
     return t;
@@ -573,24 +382,34 @@ static void transform_slice(void *arg, int64_t i, int member)
     (void)member;
     transform_input(t, first, last, g->v + i * SLICE * t->in_c);
     if (t->strided)
-        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 9, gradient_2, false);
+        transform_patches(t, &dy, first, last, e, t->m_stride, gradients_2, 9, false);
     else
-        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 6, gradient_1, false);
+        transform_patches(t, &dy, first, last, e, t->m_stride, gradients_1, 6, false);
 }
 
-/* Of the tiles [first, last). Points that share weights add to the same sums, one after another. */
+/* Of the tiles [first, last). Points that share weights add to the same sums, one after another. Sums of no tiles are zeros. */
 static void product_own(const gradient *g, int own, int64_t first, int64_t last, float *m,
                         channels of)
 {
     const winograd *t = &g->t;
-    const float *v = g->v + (first - g->first) * t->in_c, *e = g->e + (first - g->first) * t->out_c;
     bool add = first > 0;
 
     for (int i = own / 6; i < points_end(t, own / 6); i++)
-        for (int j = own % 6; j < points_end(t, own % 6); j++, add = true)
-            product_channels(t, v + (i * t->points + j) * t->v_stride,
-                             e + (i * t->points + j) * t->m_stride, m + own * t->u_stride,
-                             last - first, of, add);
+        for (int j = own % 6; j < points_end(t, own % 6); j++) {
+            const float *v = g->v + (i * t->points + j) * t->v_stride;
+            const float *e = g->e + (i * t->points + j) * t->m_stride;
+
+            for (int64_t tile = first, next; tile < last; tile = next, add = true) {
+                const range r = having(t, i, j, tile, last);
+                const int64_t tiles = r.end > r.begin ? r.end - r.begin : 0;
+
+                next = r.next;
+                if (tiles > 0 || !add)
+                    product_channels(t, v + (r.begin - g->first) * t->in_c,
+                                     e + (r.begin - g->first) * t->out_c, m + own * t->u_stride,
+                                     tiles, of, add);
+            }
+        }
 }
 
 static void product_point(void *arg, int64_t own, int member)
