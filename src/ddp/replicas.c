@@ -17,12 +17,12 @@
 #include <string.h>
 
 /* Of a rank: what all have, its share, a copy of another, what is of no share. */
-enum { MOST_HELD = 4, NOTHING = TUTTI__NO_SHARE - 1 };
+enum { MOST_SHARES = 4, NONE = TUTTI__NO_SHARE - 1 };
 
-typedef struct held {
-    int64_t share, n; /* NOTHING: unused; pieces */
+typedef struct share_digest {
+    int64_t share, n; /* NONE: unused; pieces */
     uint64_t digest;
-} held;
+} share_digest;
 
 typedef struct place {
     char text[96];   /* "host a, core 3" */
@@ -34,7 +34,7 @@ typedef struct comparison {
     const tutti__checksums *mine;
     bool buffers; /* count */
     int size;
-    const held *held; /* MOST_HELD of each rank */
+    const share_digest *digests; /* MOST_SHARES of each rank */
     /* Of a share in which ranks differ. */
     int64_t share;
     int right,
@@ -55,9 +55,10 @@ static const tutti__persistent *piece_of(const comparison *c, int64_t share, siz
 }
 
 /* What rank r has of the share; NULL: nothing. */
-static const held *held_by(const comparison *c, int r)
+static const share_digest *digest_of(const comparison *c, int r)
 {
-    for (const held *h = c->held + r * MOST_HELD; h < c->held + (r + 1) * MOST_HELD; h++)
+    for (const share_digest *h = c->digests + r * MOST_SHARES;
+         h < c->digests + (r + 1) * MOST_SHARES; h++)
         if (h->share == c->share)
             return h;
     return NULL;
@@ -65,20 +66,20 @@ static const held *held_by(const comparison *c, int r)
 
 static bool differ(const comparison *c, int a, int b)
 {
-    const held *x = held_by(c, a), *y = held_by(c, b);
+    const share_digest *x = digest_of(c, a), *y = digest_of(c, b);
 
     return x && y && x->digest != y->digest;
 }
 
-/* The first share of which two ranks have another digest; NOTHING: none. first: room for one of each share. */
-static int64_t find_share(const comparison *c, const held **first)
+/* The first share of which two ranks have another digest; NONE: none. first: room for one of each share. */
+static int64_t find_share(const comparison *c, const share_digest **first)
 {
     int64_t found = INT64_MAX;
 
-    for (const held *h = c->held; h < c->held + c->size * MOST_HELD; h++) {
-        const held **its;
+    for (const share_digest *h = c->digests; h < c->digests + c->size * MOST_SHARES; h++) {
+        const share_digest **its;
 
-        if (h->share == NOTHING)
+        if (h->share == NONE)
             continue;
         its = &first[h->share - TUTTI__NO_SHARE];
         if (!*its)
@@ -86,7 +87,7 @@ static int64_t find_share(const comparison *c, const held **first)
         else if ((*its)->digest != h->digest && h->share < found)
             found = h->share;
     }
-    return found < INT64_MAX ? found : NOTHING;
+    return found < INT64_MAX ? found : NONE;
 }
 
 /* Finds `right` and `other`. True: there is a majority, of three ranks or more. */
@@ -97,11 +98,11 @@ static bool find_right(comparison *c)
 
     c->right = -1;
     for (int r = 0; r < c->size; r++)
-        n += held_by(c, r) != NULL;
+        n += digest_of(c, r) != NULL;
     for (int r = 0; r < c->size && !majority; r++) {
         int same = n;
 
-        if (!held_by(c, r))
+        if (!digest_of(c, r))
             continue;
         for (int i = 0; i < c->size; i++)
             same -= differ(c, r, i);
@@ -119,13 +120,13 @@ static bool find_right(comparison *c)
 
 static tutti_status fail_apart(const comparison *c, const place *places)
 {
-    const uint64_t right = held_by(c, c->right)->digest;
+    const uint64_t right = digest_of(c, c->right)->digest;
     char ranks[1200] = "";
     size_t used = 0;
     int n = 0, same = 0;
 
     for (int r = 0; r < c->size; r++) {
-        const held *its = held_by(c, r);
+        const share_digest *its = digest_of(c, r);
 
         same += its && its->digest == right;
         if (its && its->digest != right && n++ < 8)
@@ -156,10 +157,10 @@ static tutti_status fail_undecided(const comparison *c, const place *places)
     else if (c->share != TUTTI__NO_SHARE)
         snprintf(what, sizeof what, " of ZeRO's share %lld", (long long)c->share);
     for (int r = 0; r < c->size; r++)
-        if (held_by(c, r) && n++ < 8)
+        if (digest_of(c, r) && n++ < 8)
             used += (size_t)snprintf(ranks + used, sizeof ranks - used,
                                      "%s%016" PRIx64 " on rank %d (%s)", n > 1 ? ", " : "",
-                                     held_by(c, r)->digest, r, places[r].text);
+                                     digest_of(c, r)->digest, r, places[r].text);
     if (n > 8)
         snprintf(ranks + used, sizeof ranks - used, " and so on");
     return tutti__fail(
@@ -206,7 +207,7 @@ static tutti_status find_piece(const comparison *c, uint64_t *hashes, size_t n, 
 
 static tutti_status explain(const comparison *c, bool majority, tutti__replicas_result *result_p)
 {
-    const size_t n = (size_t)held_by(c, c->right)->n;
+    const size_t n = (size_t)digest_of(c, c->right)->n;
     const int rank = tutti_group_rank(c->ddp->group);
     uint64_t *hashes = tutti__alloc(((size_t)c->size + 1) * (n + 1) * sizeof *hashes);
     place *places = tutti__alloc((size_t)c->size * sizeof *places), here = {.text = ""};
@@ -218,7 +219,7 @@ static tutti_status explain(const comparison *c, bool majority, tutti__replicas_
     if (status == TUTTI_OK)
         status = gather(c, &here, places, sizeof here);
     if (status == TUTTI_OK) {
-        result_p->named = majority ? differ(c, c->right, rank) : held_by(c, rank) != NULL;
+        result_p->named = majority ? differ(c, c->right, rank) : digest_of(c, rank) != NULL;
         status = majority ? fail_apart(c, places) : fail_undecided(c, places);
     }
     free(hashes);
@@ -239,37 +240,38 @@ static bool buffers_are_shared(const tutti_ddp *ddp)
 }
 
 /* What this rank has: first of what all have, to whose digest the hyper-parameters' is added. */
-static void list_held(const comparison *c, uint64_t items, held mine[MOST_HELD])
+static void list_digests(const comparison *c, uint64_t items, share_digest mine[MOST_SHARES])
 {
-    mine[0] = (held){.share = TUTTI__NO_SHARE, .digest = items};
-    for (int k = 1; k < MOST_HELD; k++)
-        mine[k] = (held){.share = NOTHING};
+    mine[0] = (share_digest){.share = TUTTI__NO_SHARE, .digest = items};
+    for (int k = 1; k < MOST_SHARES; k++)
+        mine[k] = (share_digest){.share = NONE};
     for (size_t i = 0; i < c->mine->n; i++) {
         const tutti__persistent *piece = &c->mine->list[i];
-        held *h = mine;
+        share_digest *h = mine;
 
         if (!c->buffers && piece->kind == TUTTI__PERSISTENT_BUFFERS)
             continue;
-        while (h < mine + MOST_HELD - 1 && h->share != piece->share && h->share != NOTHING)
+        while (h < mine + MOST_SHARES - 1 && h->share != piece->share && h->share != NONE)
             h++;
-        assert(h->share == piece->share || h->share == NOTHING);
+        assert(h->share == piece->share || h->share == NONE);
         h->share = piece->share;
         h->digest = tutti__hash64((uint64_t[]){h->digest, c->mine->hashes[i]}, 16);
         h->n++;
     }
 }
 
-/* all: room for MOST_HELD of each rank; first: as in find_share. */
-static tutti_status compare(comparison *c, held *all, const held **first, const tutti__item *items,
-                            size_t n_items, tutti__replicas_result *result_p)
+/* all: room for MOST_SHARES of each rank; first: as in find_share. */
+static tutti_status compare(comparison *c, share_digest *all, const share_digest **first,
+                            const tutti__item *items, size_t n_items,
+                            tutti__replicas_result *result_p)
 {
-    held mine[MOST_HELD];
+    share_digest mine[MOST_SHARES];
 
-    list_held(c, tutti__hash64(items, n_items * sizeof *items), mine);
+    list_digests(c, tutti__hash64(items, n_items * sizeof *items), mine);
     TUTTI_TRY(gather(c, mine, all, sizeof mine));
-    c->held = all;
+    c->digests = all;
     c->share = find_share(c, first);
-    if (c->share == NOTHING)
+    if (c->share == NONE)
         return TUTTI_OK;
     if (c->share == TUTTI__NO_SHARE)
         TUTTI_TRY(tutti__agree_on_items(c->ddp->group, items, n_items));
@@ -285,8 +287,8 @@ tutti_status tutti__compare_replicas(const tutti_ddp *ddp, const tutti__checksum
                     .mine = checksums,
                     .buffers = buffers_are_shared(ddp),
                     .size = tutti_group_size(ddp->group)};
-    held *all = tutti__alloc((size_t)c.size * MOST_HELD * sizeof *all);
-    const held **first = tutti__alloc(((size_t)c.size + 2) * sizeof *first);
+    share_digest *all = tutti__alloc((size_t)c.size * MOST_SHARES * sizeof *all);
+    const share_digest **first = tutti__alloc(((size_t)c.size + 2) * sizeof *first);
     tutti__item *items = NULL;
     size_t n_items = 0;
     tutti_status status = local;

@@ -363,9 +363,9 @@ bool tutti_elastic_finish(tutti_elastic *e)
     if (status == TUTTI_OK)
         status = e->redundant.purpose ? tutti__redundancy_end_discarded(e) : close_try(e, &again);
     if (status != TUTTI_OK) {
-        if (tutti_elastic_recover(e, status) && e->redundant.spoiled)
+        if (tutti_elastic_recover(e, status) && e->redundant.corrupt)
             tutti_elastic_forget(e);
-        e->redundant.spoiled = false;
+        e->redundant.corrupt = false;
         return false;
     }
     e->stats.attempts += again;

@@ -90,7 +90,7 @@ typedef struct tutti__redundancy {
     int n_unplaced;   /* tries one after the other with damage, but no rank to name; alike on all */
     int caught;       /* times that this worker was wrong */
     char wrong[160];  /* what was, the last time; "": it was told (tutti__elastic_take_wrong) */
-    bool spoiled;     /* the state may be wrong: a rank computed wrong for an unknown time */
+    bool corrupt;     /* the state may be: a rank computed wrong for an unknown time */
 } tutti__redundancy;
 
 struct tutti_elastic {

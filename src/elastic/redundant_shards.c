@@ -388,7 +388,7 @@ static tutti_status report_wrong(tutti_elastic *e, const decision *made)
                            : "; the step is computed again, nothing of it has reached the weights");
     if (tutti_group_rank(e->group) == teller)
         tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
-    e->redundant.spoiled = made->repeats;
+    e->redundant.corrupt = made->repeats;
     snprintf(what, sizeof what, "shard %d", (int)made->dispute->shard);
     return end_or_stay(e, made->wrong, what, ends, text);
 }
@@ -444,18 +444,18 @@ tutti_status tutti__redundancy_report_damage(tutti_elastic *e, bool *again_p)
 {
     tutti__redundancy *d = &e->redundant;
     int wrong = find_flags(e, TUTTI__OWN_DAMAGE, false);
-    const int seer = find_flags(e, TUTTI__SEES_DAMAGE, false);
+    const int reporter = find_flags(e, TUTTI__SEES_DAMAGE, false);
     char who[256] = "a rank", what[160], text[640];
     bool ends;
 
-    if (seer < 0) {
+    if (reporter < 0) {
         d->n_unplaced = 0;
         return TUTTI_OK;
     }
     *again_p = true;
     /* Others have received the right sums: it was this rank's copy of them. */
     if (wrong < 0 && find_flags(e, TUTTI__SEES_DAMAGE, true) >= 0)
-        wrong = seer;
+        wrong = reporter;
     if (wrong < 0 && e->size == 1)
         wrong = 0;
     d->n_unplaced = wrong < 0 ? d->n_unplaced + 1 : 0;
@@ -474,7 +474,7 @@ tutti_status tutti__redundancy_report_damage(tutti_elastic *e, bool *again_p)
              what,
              ends ? ", and it is the second time that this rank is wrong: its memory is faulty"
                   : "; the step is computed again, nothing of it has reached the weights");
-    if (tutti_group_rank(e->group) == (wrong >= 0 ? wrong : seer) && !ends)
+    if (tutti_group_rank(e->group) == (wrong >= 0 ? wrong : reporter) && !ends)
         tutti_log(TUTTI_LOG_WARN, "elastic", "%s", text);
     return wrong < 0 ? TUTTI_OK : end_or_stay(e, wrong, what, ends, text);
 }

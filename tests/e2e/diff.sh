@@ -161,6 +161,12 @@ sed -i '/"step":[1-3],/d' near/digests/rank-*.jsonl
 differ one near
 says diff '^Equal at step 0; what is between is not in both'
 # A file of a checkpoint that is missing, or damaged
+rm -rf near && cp -r one near
+sed -i '/"step":3/s/\(\["parameter","fc1.weight",\)"[0-9a-f]*"/\1"0000000000000000"/' near/digests/rank-0.jsonl
+head -c 900 one/checkpoints/step-00000003/model.safetensors >cut && cp --remove-destination cut near/checkpoints/step-00000003/model.safetensors
+differ one near
+says diff '^different: step 3, rank 0: parameter fc1.weight$'
+says diff 'note: elements were not compared: near/checkpoints/step-00000003/model.safetensors'
 cp -r a.kept gone
 rm gone/checkpoints/step-00000008/model.safetensors gone/checkpoints/step-00000012/optimizer.safetensors
 equal a.kept gone

@@ -172,18 +172,24 @@ static bool find_weights(const tutti__diff_result *r, size_t i, char path[PATH_M
     return tutti__diff_find_checkpoint(&r->run[i], f->step, "model", path);
 }
 
-/* Which elements differ, of which the record has but the digest. */
+/* Which elements differ, of which the record has but the digest; without it where the files are damaged. */
 static tutti_status find_elements(tutti__diff_result *r)
 {
     char paths[2][PATH_MAX], name[600];
     uint64_t tensors = 0;
     bool equal;
+    tutti_status status;
 
     if (r->first.source != TUTTI__DIFF_RECORD || !find_weights(r, 0, paths[0]) ||
         !find_weights(r, 1, paths[1]))
         return TUTTI_OK;
-    return tutti__diff_tensors(paths[0], paths[1], r->first.name, &equal, name, r->first.detail,
-                               &tensors);
+    status = tutti__diff_tensors(paths[0], paths[1], r->first.name, &equal, name, r->first.detail,
+                                 &tensors);
+    if (status == TUTTI_OK || status == TUTTI_ERR_MEMORY)
+        return status;
+    r->first.detail[0] = '\0';
+    tutti__diff_note("elements were not compared: %s", tutti_last_error());
+    return TUTTI_OK;
 }
 
 /* Of one run: whether there is anything to say of it. */
