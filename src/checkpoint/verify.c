@@ -10,14 +10,26 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { TRIES = 20 };
+
 typedef struct verifier {
     tutti__verify_call *call;
     void *user;
     tutti__verify_counts *counts;
+    const char
+        *listed; /* a checkpoint that a list or link led to; NULL: it was named, or is none */
 } verifier;
+
+/* A run that goes on removes older checkpoints: what of one is missing then is not damaged. */
+static bool is_removed(const verifier *v)
+{
+    return v->listed && !tutti__is_folder(v->listed);
+}
 
 static void damaged(verifier *v, const char *file)
 {
+    if (is_removed(v))
+        return;
     v->counts->damaged++;
     v->call(v->user, file, tutti_last_error());
 }
@@ -179,6 +191,7 @@ static bool is_of_run(const json_t *state)
 
 static void verify_checkpoint(verifier *v, const char *folder)
 {
+    const tutti__verify_counts before = *v->counts;
     char path[TUTTI__CHECKPOINT_PATH + 32];
     json_t *state = NULL;
 
@@ -198,6 +211,15 @@ static void verify_checkpoint(verifier *v, const char *folder)
                 json_string_value(json_object_get(state, "ema_digest")));
     verify_others(v, folder);
     json_decref(state);
+    if (is_removed(v))
+        *v->counts = before;
+}
+
+static void verify_listed(verifier *v, const char *folder)
+{
+    v->listed = folder;
+    verify_checkpoint(v, folder);
+    v->listed = NULL;
 }
 
 /* Verifies all checkpoints in a folder; returns how many there are. */
@@ -211,29 +233,55 @@ static size_t verify_checkpoints(verifier *v, const char *dir)
         return 0;
     for (size_t i = n; i-- > 0;)
         if (tutti__checkpoint_path(dir, steps[i], folder) == TUTTI_OK)
-            verify_checkpoint(v, folder);
+            verify_listed(v, folder);
     free(steps);
     return n;
 }
 
-static tutti_status verify_folder(verifier *v, const char *path)
+/* Where a link leads; false: it is none. */
+static bool follow(const char *path, char target[TUTTI__CHECKPOINT_PATH])
+{
+    const char *name = strrchr(path, '/');
+    const int before = name ? (int)(name + 1 - path) : 0;
+    char link[TUTTI__CHECKPOINT_PATH];
+    const ssize_t n = readlink(path, link, sizeof link - 1);
+
+    if (n <= 0)
+        return false;
+    link[n] = '\0';
+    return snprintf(target, TUTTI__CHECKPOINT_PATH, "%.*s%s", *link == '/' ? 0 : before, path,
+                    link) < TUTTI__CHECKPOINT_PATH;
+}
+
+static void verify_folder(verifier *v, const char *path)
 {
     char inside[TUTTI__CHECKPOINT_PATH + 32];
     uint64_t step;
 
+    if (follow(path, inside) && tutti__checkpoint_step(inside, &step)) {
+        verify_listed(v, inside); /* all files of one, though a run that goes on moves `latest` */
+        return;
+    }
     if (tutti__folder_holds(path, "state.json") || tutti__checkpoint_step(path, &step) ||
         tutti__tensor_files_path(path, "optimizer", inside)) {
         verify_checkpoint(v, path);
-        return TUTTI_OK;
+        return;
     }
     if (verify_checkpoints(v, path) > 0)
-        return TUTTI_OK;
+        return;
     snprintf(inside, sizeof inside, "%s/checkpoints", path);
     verify_checkpoints(v, inside);
     if (tutti__tensor_files_path(path, "model", inside))
         verify_file(v, inside, NULL);
     if (tutti__tensor_files_path(path, "ema", inside))
         verify_file(v, inside, NULL);
+}
+
+/* Again if all that was there has been removed meanwhile. */
+static tutti_status verify_again(verifier *v, const char *path)
+{
+    for (int i = 0; i < TRIES && v->counts->files == 0; i++)
+        verify_folder(v, path);
     if (v->counts->files > 0)
         return TUTTI_OK;
     return tutti__fail(
@@ -246,12 +294,12 @@ static tutti_status verify_folder(verifier *v, const char *path)
 tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *user,
                            tutti__verify_counts *counts)
 {
-    verifier v = {call, user, counts};
+    verifier v = {call, user, counts, NULL};
 
     *counts = (tutti__verify_counts){.files = 0};
     TUTTI_TRY(tutti__weights_check(path));
     if (tutti__is_folder(path))
-        TUTTI_TRY(verify_folder(&v, path));
+        TUTTI_TRY(verify_again(&v, path));
     else
         verify_file(&v, path, NULL);
     if (counts->damaged == 0)

@@ -126,4 +126,14 @@ other='model.safetensors is another file than the one that was written with stat
 refused 1 "$other" "$TUTTI" checkpoint export copied copied.pt
 refused 1 "$other" "$TUTTI" eval copied --model mlp --data digits
 [ ! -e copied.pt ] && "$TUTTI" checkpoint export copied/model.safetensors copied.pt >/dev/null || fail "the file itself is refused"
+# A run that goes on removes older checkpoints and moves its link: nothing of that is damaged.
+"$TUTTI" train --model mlp --epochs 20 --max-steps 400 --eval-every 0 --threads 1 --checkpoint-every 1 --keep-checkpoints 3 --run-dir going --progress quiet >going.out 2>&1 &
+going=$!
+until [ -e going/checkpoints/latest/state.json ]; do kill -0 $going 2>kill.err || { cat going.out && fail "it ended early"; }; pause 20; done
+while kill -0 $going 2>kill.err; do
+    for what in going going/checkpoints/latest; do
+        "$TUTTI" checkpoint verify $what >verify.out 2>&1 || { cat verify.out && fail "verify of a run that goes on: $what"; }
+    done
+done
+wait $going || { cat going.out && fail "the run failed"; }
 echo "show, verify, export, init: ok"

@@ -30,7 +30,7 @@ one_worker() { # RUN
 # Fixed ranks: memory that changes in a step after a check is found before the update, what changes in others by the next check.
 train plain $keys -n 3
 mkdir three # with a line whose writer was killed, which hides no other
-printf '{"time":1,"st\n' >three/guard.jsonl
+printf '{"time":1,"st' >three/guard.jsonl
 flip three 3 0.08:parameters 5 --guard 3
 same three plain
 one_worker three
@@ -48,6 +48,13 @@ train alone $keys -n 1
 flip one 1 0.08:state 5 --guard 1
 same one alone
 grep -q '"found":"momentum_buffer of fc' one/guard.jsonl || { cat one/guard.jsonl; fail "the state is not named"; }
+# Where it cannot be recorded, that is said, and nothing waits.
+mkdir odd
+mkfifo odd/guard.jsonl
+timeout 100 "$TUTTI" run -n 1 --max-restarts 30 --chaos flip=0.08:state,keep=0,seed=5 "$TUTTI" train $keys --guard 1 --run-dir odd >odd.out 2>&1 || { cat odd.out && fail "a pipe as guard.jsonl"; }
+says odd 'what was found is not recorded: odd/guard.jsonl is not a regular file$'
+rm odd/guard.jsonl
+same odd alone
 
 # Also in the first step after a start or a restart, for which it begins with what was made or loaded.
 train few $keys --max-steps 10 -n 1

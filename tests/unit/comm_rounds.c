@@ -603,16 +603,15 @@ static void test_pieces_of_hosts(void **state)
 
     (void)state;
     assert_non_null(algorithm);
-    check_call(
-        algorithm,
-        &(tutti__coll){.op = TUTTI__OP_ALL_REDUCE,
-                       .dtype = TUTTI_BF16,
-                       .redop = TUTTI_AVG,
-                       .size = 4,
-                       .count = 48 * 2 * 8 * 8 * 34 - 1, /* parts, places, parts of chunks */
-                       .chunk = 34,
-                       .block = {2}},
-        false);
+    check_call(algorithm,
+               &(tutti__coll){.op = TUTTI__OP_ALL_REDUCE,
+                              .dtype = TUTTI_BF16,
+                              .redop = TUTTI_AVG,
+                              .size = 4,
+                              .count = 48 * 2 * 8 * 8 * 34 - 1, /* parts, places, parts of chunks */
+                              .chunk = 34,
+                              .block = {2}},
+               false);
 }
 
 /* An operation's rows stand together, `direct` first, and no name twice: what the choice and its messages rely on. */

@@ -9,11 +9,14 @@
 #include "elastic/settings.h"
 #include "train/run/run.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -81,33 +84,71 @@ static json_t *entry_of(const tutti__train_run *run, const char *what, const cha
                      "found", what);
 }
 
-/* A line of guard.jsonl in the run folder; without one it is only not written. */
-static void record(const tutti__train_run *run, const char *what)
+/* A pipe or device would block, or have no end. */
+static tutti_status open_record(const char *path, FILE **file_p)
 {
-    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "", *text = NULL;
-    size_t size = 0;
-    int before = 0;
-    json_t *entry;
-    FILE *file;
+    const int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    struct stat st;
 
-    gethostname(host, sizeof host - 1);
-    snprintf(path, sizeof path, "%s/guard.jsonl", run->session.config->run_dir);
-    file = fopen(path, "a+e");
-    if (!file)
-        return;
-    while (getline(&text, &size, file) > 0) {
-        entry = json_loads(text, 0, NULL); /* NULL: a rank was killed when it wrote it */
-        before += was_before(run, entry, host);
+    *file_p = NULL;
+    if (fd < 0 || fstat(fd, &st) != 0)
+        tutti__fail_errno(errno, "cannot write %s", path);
+    else if (!S_ISREG(st.st_mode))
+        tutti__fail(TUTTI_ERR_IO, "%s is not a regular file", path);
+    else if (!(*file_p = fdopen(fd, "a+")))
+        tutti__fail_errno(errno, "cannot write %s", path);
+    if (!*file_p && fd >= 0)
+        close(fd);
+    return *file_p ? TUTTI_OK : TUTTI_ERR_IO;
+}
+
+/* Adds a line; *before_p: those of this host that were there. */
+static tutti_status add_line(const tutti__train_run *run, FILE *file, const char *what,
+                             const char *host, int *before_p)
+{
+    char *text = NULL;
+    size_t size = 0;
+    ssize_t n;
+    json_t *entry;
+    bool whole =
+        true; /* no line is half written, by a rank that was killed then, or on a full disk */
+
+    while ((n = getline(&text, &size, file)) > 0) {
+        entry = json_loads(text, 0, NULL);
+        *before_p += was_before(run, entry, host);
         json_decref(entry);
+        whole = text[n - 1] == '\n';
     }
     free(text);
     entry = entry_of(run, what, host);
     text = entry ? json_dumps(entry, JSON_COMPACT) : NULL;
     if (text)
-        fprintf(file, "%s\n", text);
-    free(text);
+        fprintf(file, "%s%s\n", whole ? "" : "\n", text);
     json_decref(entry);
-    fclose(file);
+    if (!text)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a line of guard.jsonl");
+    free(text);
+    return fflush(file) == 0 ? TUTTI_OK : tutti__fail_errno(errno, "cannot write guard.jsonl");
+}
+
+/* In guard.jsonl of the run folder; where it cannot be, a warning says so. */
+static void record(const tutti__train_run *run, const char *what)
+{
+    char path[TUTTI__CONFIG_TEXT + 32], host[65] = "";
+    int before = 0;
+    FILE *file;
+    tutti_status status;
+
+    gethostname(host, sizeof host - 1);
+    snprintf(path, sizeof path, "%s/guard.jsonl", run->session.config->run_dir);
+    status = open_record(path, &file);
+    if (status == TUTTI_OK)
+        status = add_line(run, file, what, host, &before);
+    if (status != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "guard", "what was found is not recorded: %s",
+                  tutti_last_error());
+    if (file)
+        fclose(file);
     if (before > 0)
         tutti_log(TUTTI_LOG_ERROR, "guard",
                   "this host was named %d time%s before in this run (guard.jsonl): take it out of "
