@@ -213,7 +213,8 @@ static tutti_status evaluate(tutti__train_run *run)
     if (status == TUTTI_OK && !p->stop) {
         tutti__tally_scores(&tally, &p->scores);
         keep_confusion(run, &tally);
-        tutti__run_sample(run);
+        if (run->session.mesh || tutti__run_has_folder(run))
+            tutti__run_sample(run);
     }
     tutti__tally_free(&tally);
     return status;

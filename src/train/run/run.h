@@ -204,7 +204,7 @@ void tutti__run_write_failure(tutti__train_run *run, tutti_status status, const 
 /* Whether a run that failed leaves no folder. */
 bool tutti__run_leaves_nothing(const tutti__train_run *run, tutti_status status);
 /* sample_text.c: what a language model writes now, on the rank that has the folder; "" if it writes nothing. Borrowed until the next
- * call. A failure is only reported, once. All ranks call it: with a mesh all of them compute. writes_none: why none is written in this
+ * call. A failure is only reported, once. With a mesh all ranks call it, and compute. writes_none: why none is written in this
  * layout; NULL: it is. */
 const char *tutti__run_writes_none(const tutti__session *s);
 void tutti__run_sample(tutti__train_run *run);

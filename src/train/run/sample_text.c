@@ -126,7 +126,7 @@ void tutti__run_sample(tutti__train_run *run)
     tutti_status status;
 
     if (!s->task.kind->is_language_modeling || s->config->sample_tokens == 0 ||
-        tutti__run_writes_none(s) || (!s->mesh && !tutti__run_has_folder(run)))
+        tutti__run_writes_none(s))
         return;
     status = begin(run);
     if (!(sampler = run->sampler) || sampler->off)
@@ -142,7 +142,7 @@ void tutti__run_sample(tutti__train_run *run)
     sampler->off = true;
     if (sampler->text.p)
         sampler->text.p[0] = '\0';
-    if (tutti__run_has_folder(run))
+    if (s->rank == 0 || !s->mesh)
         tutti_log(sampler->tokenizer ? TUTTI_LOG_WARN : TUTTI_LOG_INFO, "train",
                   "no sample texts: %s", tutti_last_error());
 }
