@@ -1,4 +1,6 @@
 /* pages.c -- memory by pages: reserved, backed, given back, counted.   SPDX-License-Identifier: MIT */
+#include "base/pages.h"
+
 #include "base/base.h"
 
 #include <errno.h>
@@ -241,4 +243,16 @@ void tutti__memory_give_back(void *p, size_t bytes)
     n = whole_pages(&p, bytes);
     if (n > 0)
         (void)!mprotect(p, n, PROT_NONE);
+}
+
+void tutti__memory_trim(void)
+{
+    pthread_mutex_lock(&spare.lock);
+    while (spare.full > 0) {
+        char *place = spare.places[--spare.full];
+
+        (void)!madvise(place, HUGE_PAGE, MADV_DONTNEED);
+        (void)!mprotect(place, HUGE_PAGE, PROT_NONE);
+    }
+    pthread_mutex_unlock(&spare.lock);
 }

@@ -393,6 +393,10 @@ static tutti_status plan(asked *a, tutti_trainer *trainer)
                            "device: %s is not planned for: plan knows the CPU's kernels; leave "
                            "device out",
                            c->device);
+    if (strcmp(c->offload, "none") != 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "offload: it moves memory from a GPU to the host, and plan is for CPUs, "
+                           "where all is in host memory; leave offload out");
     TUTTI_TRY(tutti__layout_check(&a->ask.layout, c->shards));
     TUTTI_TRY(find(a, &first, trainer));
     fitting = tutti__alloc(TUTTI__OUTLOOKS * sizeof *fitting);

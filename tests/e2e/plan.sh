@@ -173,6 +173,7 @@ refused 2 '--ranks is "8,16385", expected' "$TUTTI" plan --ranks 8,16385
 refused 2 '--ranks needs a value' "$TUTTI" plan --ranks
 refused 2 'unknown key "rank"' "$TUTTI" plan --rank 4
 refused 2 'is not planned for: plan knows the CPU' "$TUTTI" plan --device cuda
+refused 2 'offload: it moves memory from a GPU to the host, and plan is for CPUs' "$TUTTI" plan --offload optimizer
 
 # ---- A run that cannot fit is refused before its first step, with what it needs; or tried
 [ $factor = 100 ] || (

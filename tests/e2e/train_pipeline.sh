@@ -4,7 +4,7 @@
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
 keys="--threads 1 --grad-accumulation 4 --optimizer adamw --lr 0.002 --dropout 0.1 --clip-grad-norm 0.3 --max-steps 4 --log-every 1"
-gpt2="--model gpt2 --data shakespeare --layers 4 --heads 2 --width 32 --context 16 --batch-size 2 --eval-steps 2 --eval-samples 20 --sample-tokens 0 $keys"
+gpt2="--model gpt2 --data shakespeare --layers 4 --heads 2 --width 32 --context 16 --batch-size 2 --eval-steps 2 --eval-samples 20 --sample-tokens 24 $keys"
 images="--data digits --batch-size 4 --epochs 1 $keys"
 
 train plain $gpt2
@@ -20,6 +20,8 @@ done
 rm -rf pipeline
 train pipeline -n 2 --pipeline 2 --pipeline-schedule interleaved $gpt2
 alike plain pipeline
+grep '"text"' plain/metrics.jsonl | diff - <(grep '"text"' pipeline/metrics.jsonl) || fail "the texts after evaluations"
+[ "$(grep -c '"text"' plain/metrics.jsonl)" -ge 1 ] || fail "no texts"
 says pipeline "stage 3, of rank 1: .*head"
 says pipeline "^  waiting for stages "
 grep -q '"stages_ms"' pipeline/metrics.jsonl && ! grep -q '"stages_ms"' plain/metrics.jsonl || fail "no time of waiting for stages, or without a pipeline"

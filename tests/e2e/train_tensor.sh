@@ -29,7 +29,11 @@ done
 says gpt2.t2 "^tensor 2: each layer is divided among 2 ranks; 1 batch of 4 a step$"
 says gpt2.4 "^4 ranks (.*) = 2 data x 2 tensor, 8 samples a step, "
 says gpt2.4 "^tensor 2: each layer is divided among 2 ranks; 2 batches of 4 a step$"
-says gpt2.t2 "^no texts after evaluations"
+for run in gpt2.t2 llama.t2; do
+    grep '"text"' ${run%.*}.1/metrics.jsonl | diff - <(grep '"text"' $run/metrics.jsonl) || fail "the texts after evaluations of $run"
+done
+[ "$(grep -c '"text"' gpt2.t2/metrics.jsonl)" -ge 1 ] || fail "no texts"
+says gpt2.s2 "^no texts after evaluations: with sequence_parallel ranks divide tokens"
 [ "$(field gpt2.1/summary.json parameters)" = "$(field gpt2.t2/summary.json parameters)" ] || fail "parameters of gpt2"
 
 # On a device, whose memory the host cannot read.
@@ -39,6 +43,7 @@ for model in gpt2 ${ALL:+llama vit}; do
 done
 train gpt2.pieces -n 4 --tensor 2 --zero 3 $gpt2 --device strict
 alike gpt2.2 gpt2.pieces 2e-6
+says gpt2.pieces "^no texts after evaluations: with zero=3 each token would gather all weights"
 
 # Beside other keys.
 train plain $gpt2 --recompute --grad-accumulation 2 --ema 0.9

@@ -1,6 +1,7 @@
 /* base: basic functions of all layers.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "base/flag.h"
+#include "base/pages.h"
 #include "base/real.h"
 
 #include <math.h>
@@ -493,6 +494,37 @@ static void a_flag_is_the_same_with_hyphens_and_underscores(void **state)
     assert_false(tutti__flag_is("--data-di=r", "--data-dir"));
 }
 
+static size_t resident(void)
+{
+    size_t all, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%zu %zu", &all, &pages), 2);
+    fclose(f);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Memory that was given back may serve again, but not after a trim. */
+static void trimmed_memory_goes_to_the_system(void **state)
+{
+    enum { BYTES = 16 << 20 };
+    char *p = tutti__memory_reserve(BYTES);
+    size_t with;
+
+    (void)state;
+    assert_non_null(p);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(tutti__memory_back(p, BYTES, false), TUTTI_OK);
+        memset(p, 1 + k, BYTES);
+        with = resident();
+        tutti__memory_give_back(p, BYTES);
+        tutti__memory_trim();
+        assert_true(resident() + BYTES * 3 / 4 < with);
+    }
+    tutti__memory_unreserve(p, BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,6 +537,7 @@ int main(void)
         cmocka_unit_test(mt19937_matches_the_reference_output),
         cmocka_unit_test(arena_stops_allocating_after_one_round),
         cmocka_unit_test(arena_keeps_its_memory),
+        cmocka_unit_test(trimmed_memory_goes_to_the_system),
         cmocka_unit_test(nearest_names_the_likely_flag_and_nothing_far),
         cmocka_unit_test(an_error_that_quotes_the_peer_s_does_not_replace_it),
         cmocka_unit_test(an_error_file_leaves_the_message_and_its_status),

@@ -213,9 +213,15 @@ static void print_layout(tutti__train_run *run)
     const int data = tutti__session_data_size(s),
               tensor = s->mesh ? tutti_mesh_size(s->mesh, "tensor") : 1;
     const long long batches = data * (long long)s->config->grad_accumulation;
+    const char *no_texts = tutti__run_writes_none(s);
     char parts[32] = "";
 
     print_zero(run);
+    if (no_texts && s->task.kind->is_language_modeling && s->config->sample_tokens > 0)
+        tutti__progress_say(&run->progress,
+                            "no texts after evaluations: %s; tutti generate writes them from a "
+                            "checkpoint",
+                            no_texts);
     if (!s->mesh)
         return;
     if (s->pipeline)
@@ -228,10 +234,6 @@ static void print_layout(tutti__train_run *run)
             "tensor %d%s: each layer is divided among %d rank%s; %lld batch%s of %lld a step",
             tensor, parts, tensor, tutti__s((uint64_t)tensor), batches, batches == 1 ? "" : "es",
             (long long)s->config->batch_size);
-    if (s->task.kind->is_language_modeling && s->config->sample_tokens > 0)
-        tutti__progress_say(&run->progress,
-                            "no texts after evaluations, as no rank has all of the model: "
-                            "tutti generate writes them from a checkpoint");
 }
 
 /* " x batch 4", or of ranks that divide a model " = 2 data x 2 pipeline x 2 tensor, 8 samples a step". */

@@ -1,4 +1,5 @@
 /* lines.c -- what a run writes and shows after steps and evaluations.   SPDX-License-Identifier: MIT */
+#include "base/pages.h"
 #include "data/dataset.h"
 #include "ddp/ddp.h"
 #include "train/output/trace.h"
@@ -204,6 +205,7 @@ static tutti_status evaluate(tutti__train_run *run)
     tutti_status status =
         tutti__tally_new(&tally, task, run->session.parts->own.metrics, confusion);
 
+    tutti__memory_trim(); /* of gradients, in place of which there are more samples at once */
     if (status == TUTTI_OK)
         status =
             tutti__evaluate(&run->session, &(tutti__evaluation){.tally = &tally, .tick = &tick});
@@ -211,7 +213,7 @@ static tutti_status evaluate(tutti__train_run *run)
     if (status == TUTTI_OK && !p->stop) {
         tutti__tally_scores(&tally, &p->scores);
         keep_confusion(run, &tally);
-        if (tutti__run_has_folder(run))
+        if (run->session.mesh || tutti__run_has_folder(run))
             tutti__run_sample(run);
     }
     tutti__tally_free(&tally);

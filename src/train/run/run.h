@@ -93,7 +93,6 @@ struct tutti__train_run {
     tutti__logs logs; /* on rank 0 */
     tutti__metric_tables tables;
     struct tutti__sampler *sampler; /* of a language model's texts; NULL: none yet */
-    bool no_sample;                 /* which was said */
     char digests[2][33];            /* of a divided model, and its averages, at the end; "": none */
     json_t *confusion;              /* of the last evaluation; NULL: none, or too many classes */
     tutti__logged logged; /* the last lines that this process wrote to them, or found there */
@@ -205,7 +204,9 @@ void tutti__run_write_failure(tutti__train_run *run, tutti_status status, const 
 /* Whether a run that failed leaves no folder. */
 bool tutti__run_leaves_nothing(const tutti__train_run *run, tutti_status status);
 /* sample_text.c: what a language model writes now, on the rank that has the folder; "" if it writes nothing. Borrowed until the next
- * call. A failure is only reported, once. */
+ * call. A failure is only reported, once. With a mesh all ranks call it, and compute. writes_none: why none is written in this
+ * layout; NULL: it is. */
+const char *tutti__run_writes_none(const tutti__session *s);
 void tutti__run_sample(tutti__train_run *run);
 const char *tutti__run_sample_text(const tutti__train_run *run);
 void tutti__run_sample_close(tutti__train_run *run);

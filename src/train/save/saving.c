@@ -1,6 +1,7 @@
 /* saving.c -- how checkpoints are written, and what happens if that fails.   SPDX-License-Identifier: MIT */
 #include "train/save/saving.h"
 
+#include "base/pages.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "comm/comm.h"
 #include "optim/optim.h"
@@ -256,8 +257,10 @@ static tutti_status write_one(tutti__saving *s)
     tutti_status status;
 
     writing.hooks = writing.hook_bytes > 0 && first ? s->hooks : NULL;
-    if (last) /* before the copy of the state is allocated: this keeps the peak of memory that of the steps */
+    if (last) { /* before the copy of the state is allocated: this keeps the peak of memory that of the steps */
         tutti__step_memory_release(s->session->cx);
+        tutti__memory_trim();
+    }
     status = begin(s, &writing);
     if (is_lost(status))
         return status;
