@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # simulated.sh -- all_reduce between hosts with shaped links, beside what `tutti simulate` says of the links that were measured there.
 # SPDX-License-Identifier: MIT
-# Usage, as root: [RANKS="2 4 8"] [SIZES=4K,1M] [RATE=100] [DELAY_US=2000] [ITERATIONS=5] [ALGORITHMS=REGEX] bench/simulated.sh
+# Usage, as root: [RANKS="2 4 8"] [SIZES=4K,1M] [RATE=100] [DELAY_US=2000] [ITERATIONS=5] [ALGORITHMS=REGEX] [SLOW_START=1] bench/simulated.sh
 # Each rank is in a network namespace of its own; all links (bench/peer/wire.c) have that rate in both directions, and that delay from end
-# to end. Where cores are fewer than ranks it is a comparison of links only if these are slow.
+# to end. Where cores are fewer than ranks it is a comparison of links only if these are slow. TCP's window, which the simulation does not have, is open from the
+# beginning of a connection, and stays so when it was idle; SLOW_START=1 leaves it as it is by default.
 export TUTTI=${TUTTI:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/tutti}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ranks=${RANKS:-2 4 8 16 32 64} sizes=${SIZES:-4K,1M,25M} rate=${RATE:-100} delay=${DELAY_US:-2000}
@@ -23,6 +24,12 @@ read -r ready <&"${wire[0]}" || skip_test "no /dev/net/tun here"
 for ((i = 0; i < most; i++)); do
     nsenter --target "${host_pids[i]}" --net sh -c "ip link set lo up && ip link set eth0 mtu 9000 txqueuelen 10000 up && ip addr add 10.88.0.$((i + 1))/24 dev eth0"
 done
+if [ "${SLOW_START:-0}" = 0 ]; then
+    for ((i = 0; i < most; i++)); do
+        nsenter --target "${host_pids[i]}" --net sh -c 'ip route change 10.88.0.0/24 dev eth0 initcwnd 1000 initrwnd 1000 &&
+            sysctl -qw net.ipv4.tcp_slow_start_after_idle=0 net.ipv4.tcp_rmem="4096 4194304 16777216" net.ipv4.tcp_wmem="4096 4194304 16777216"' || exit 1
+    done
+fi
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
 export TUTTI_SECRET_FILE=$work/secret TUTTI_HEARTBEAT_S=${TUTTI_HEARTBEAT_S:-60} TUTTI_TRANSPORT=tcp
 job=0

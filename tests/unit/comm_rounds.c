@@ -364,11 +364,19 @@ static uint64_t sum_of(uint64_t left, uint64_t right)
     return mix(mix(left, 5), right);
 }
 
-static bool is_product(int n)
+/* The smallest radix that divides n; 1: none. */
+static int radix_of(int n)
 {
     for (int r = 2; r <= 7; r++)
-        while (n % r == 0)
-            n /= r;
+        if (n % r == 0)
+            return r;
+    return 1;
+}
+
+static bool is_product(int n)
+{
+    while (radix_of(n) > 1)
+        n /= radix_of(n);
     return n == 1;
 }
 
@@ -381,18 +389,18 @@ static uint64_t sum_of_places(uint64_t *sum, int places)
     while (!is_product(kept))
         kept--;
     for (n = kept; n > 1 || !given;) {
-        for (int r = 2; r <= 7 && n > 1; r++)
-            if (n % r == 0) {
-                n /= r;
-                divided *= r;
-                for (int i = 0; i < n; i++)
-                    for (int k = 1; k < r; k++)
-                        sum[i] = sum_of(sum[i], sum[i + k * n]);
-                break;
-            }
-        for (int x = kept; x < places && !given && (divided >= 5 || n == 1); x++)
+        const int r = radix_of(n);
+
+        n /= r;
+        divided *= r;
+        for (int i = 0; i < n; i++)
+            for (int k = 1; k < r; k++)
+                sum[i] = sum_of(sum[i], sum[i + k * n]);
+        if (given || (n > 1 && divided < 12 && divided * radix_of(n) <= 28))
+            continue;
+        for (int x = kept; x < places; x++)
             sum[(x - kept) % n] = sum_of(sum[(x - kept) % n], sum[x]);
-        given = given || divided >= 5 || n == 1;
+        given = true;
     }
     return sum[0];
 }

@@ -33,12 +33,10 @@ static tutti__piece pieces_of(const tutti__coll *call, const tutti__order *o, in
 static void exchange(const tutti__coll *call, const tutti__order *o, int rank, int step,
                      tutti__coll_round *out)
 {
-    const int mine = tutti__order_digit(o, rank, step);
+    for (int i = 1; i < o->step[step].radix; i++) {
+        const int peer = tutti__order_next(o, rank, step, i);
 
-    for (int digit = 0; digit < o->step[step].radix; digit++) {
-        const int peer = tutti__order_peer(o, rank, step, digit);
-
-        for (int numbers = 1; numbers >= 0 && digit != mine; numbers--) {
+        for (int numbers = 1; numbers >= 0; numbers--) {
             const tutti__piece sent = pieces_of(call, o, rank, step, numbers),
                                received = pieces_of(call, o, peer, step, numbers);
 

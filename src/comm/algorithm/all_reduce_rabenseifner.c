@@ -2,7 +2,10 @@
  * messages and 2 (n-1)/n of the data a rank.   SPDX-License-Identifier: MIT
  *
  * Large data are cut into parts. Part k begins in round k, so while one part's messages move, another's sums are made; and while one passes the links
- * between near ranks (order.h), another passes those between far ones. */
+ * between near ranks (order.h), another passes those between far ones.
+ *
+ * A round's small messages leave first. If large ones did, a rank would receive nothing from most of its peers while those send to their first; two that are ahead of the others would wait for
+ * that in each round, and the whole with them. */
 #include "comm/algorithm/halving.h"
 
 enum { PARTS = 16 /* at most */, PART_CHUNKS = 8 /* at least */ };
@@ -72,19 +75,16 @@ static void receive(const tutti__coll *call, const tutti__order *o, int from, in
 static void give_back(const tutti__coll *call, const tutti__order *o, int rank, int step,
                       tutti__coll_round *out)
 {
-    const int mine = tutti__order_digit(o, rank, step), givers = tutti__order_givers(o, rank, step),
-              takers = tutti__order_takers(o, step);
+    const int givers = tutti__order_givers(o, rank, step), takers = tutti__order_takers(o, step);
 
     if (tutti__order_gives(o, rank, step))
         for (int i = 0; i < takers; i++)
             receive(call, o, tutti__order_taker(o, rank, step, i), step, out);
     if (!tutti__order_takes_part(o, rank, step))
         return;
-    for (int digit = 0; digit < o->step[step].radix; digit++) {
-        const int peer = tutti__order_peer(o, rank, step, digit);
+    for (int i = 1; i < o->step[step].radix; i++) {
+        const int peer = tutti__order_next(o, rank, step, i);
 
-        if (digit == mine)
-            continue;
         send(call, o, peer, rank, step, out);
         receive(call, o, peer, step, out);
     }
@@ -111,14 +111,19 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
 {
     const size_t slot = work_of_part(call, rank);
     const tutti__order o = tutti__order_of(call);
+    const size_t halving = tutti__halving_rounds(call, &o), parts = n_parts(call),
+                 summed = round <= halving          ? 0
+                          : round - halving < parts ? round - halving
+                                                    : parts;
 
-    for (size_t k = 0; k < n_parts(call) && k <= round; k++) {
+    for (size_t i = 0; i < parts && i <= round; i++) {
+        const size_t k = i < summed ? summed - 1 - i : i; /* of results the youngest first */
         size_t at, first = out->n;
         const tutti__coll one = part(call, k, &at);
 
         round_of_part(&one, &o, rank, round - k, out);
-        for (size_t i = first; i < out->n && i < out->capacity; i++) {
-            tutti__coll_action *a = &out->actions[i];
+        for (size_t j = first; j < out->n && j < out->capacity; j++) {
+            tutti__coll_action *a = &out->actions[j];
 
             a->from.at += a->from.place == TUTTI__COLL_WORK ? k * slot : at;
             a->to.at += a->to.place == TUTTI__COLL_WORK ? k * slot : at;

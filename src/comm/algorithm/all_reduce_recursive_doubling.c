@@ -35,7 +35,7 @@ static void exchange(const tutti__coll *call, const tutti__order *o, int rank, i
     const tutti__order_sum sum = {tutti__coll_work(0), tutti__coll_work(0),
                                   tutti__coll_work(call->count), call->count};
     const bool takes_part = tutti__order_takes_part(o, rank, step);
-    const int mine = tutti__order_digit(o, rank, step), takers = tutti__order_takers(o, step);
+    const int takers = tutti__order_takers(o, step);
 
     if (adds && takes_part)
         tutti__order_add(o, rank, step, &sum, out);
@@ -43,9 +43,8 @@ static void exchange(const tutti__coll *call, const tutti__order *o, int rank, i
         return;
     for (int i = 0; i < takers && tutti__order_gives(o, rank, step); i++)
         tutti__coll_send(out, tutti__order_taker(o, rank, step, i), sum.own, call->count);
-    for (int digit = 0; digit < o->step[step].radix && takes_part; digit++)
-        if (digit != mine)
-            tutti__coll_send(out, tutti__order_peer(o, rank, step, digit), sum.own, call->count);
+    for (int i = 1; i < o->step[step].radix && takes_part; i++)
+        tutti__coll_send(out, tutti__order_next(o, rank, step, i), sum.own, call->count);
     if (takes_part)
         tutti__order_receive(o, rank, step, &sum, out);
 }

@@ -111,14 +111,11 @@ static tutti__coll_at own(const tutti__coll *call, const tutti__order *o, int ra
 static void exchange(const tutti__coll *call, const tutti__order *o, int rank, int step,
                      tutti__coll_round *out)
 {
-    const int mine = tutti__order_digit(o, rank, step);
-
-    for (int digit = 0; digit < o->step[step].radix; digit++) {
-        const int peer = tutti__order_peer(o, rank, step, digit);
+    for (int i = 1; i < o->step[step].radix; i++) {
+        const int peer = tutti__order_next(o, rank, step, i);
         const tutti__piece theirs = tutti__halving_after(call, o, peer, step);
 
-        if (digit != mine)
-            tutti__coll_send(out, peer, own(call, o, rank, step, theirs.at), theirs.count);
+        tutti__coll_send(out, peer, own(call, o, rank, step, theirs.at), theirs.count);
     }
 }
 

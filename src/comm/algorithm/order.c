@@ -1,7 +1,7 @@
 /* order.c -- the common order of sums, and the exchanges in which ranks make them.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/order.h"
 
-enum { GROUP = 5, LARGEST_RADIX = 7 };
+enum { GROUP = 12, MOST_GROUP = 28, LARGEST_RADIX = 7 };
 
 /* The smallest radix that divides n; 0: none. */
 static int radix_of(int n)
@@ -33,7 +33,8 @@ static void add_level(tutti__order *o, int below, int places)
     while (left > 1) {
         const int radix = radix_of(left), step = o->n_steps++;
 
-        if (step == o->level[level].first || kept / left < GROUP) {
+        if (step == o->level[level].first ||
+            (kept / left < GROUP && kept / left * radix <= MOST_GROUP)) {
             o->level[level].last = step;
             o->level[level].groups = left / radix;
         }

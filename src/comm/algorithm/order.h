@@ -7,8 +7,9 @@
  *     step 1     place i < q/r1 has the sum of places i, i + q/r1, i + 2q/r1, ..., added from left to right
  *     step 2     of what step 1 has left the same with q/(r1 r2), ...
  *
- * The others (q + x) are added to place x modulo what is left, in their order, after the first steps that have divided q by at least GROUP. By then the ranks that
- * have been summed have a part of the data each, so that none of them receives more than one in GROUP of the data besides.
+ * The others (q + x) are added to place x modulo what is left, in their order, after the first steps that have divided q by at least 12, or before a step that would
+ * divide it by more than 28. By then the ranks that have been summed have a part of the data each, so that none of them receives much besides, and who gives does so to
+ * few.
  *
  *     11 places     (0 + 5), (1 + 6), (2 + 7), (3 + 8), (4 + 9)       then those five, and 10, from left to right
  *
@@ -81,6 +82,12 @@ static inline int tutti__order_digit(const tutti__order *o, int rank, int step)
 static inline int tutti__order_peer(const tutti__order *o, int rank, int step, int digit)
 {
     return rank + (digit - tutti__order_digit(o, rank, step)) * o->step[step].stride;
+}
+/* Its i-th partner from 1 on, beginning with the digit after its own: ranks that send in this order do not send all to the same one first. */
+static inline int tutti__order_next(const tutti__order *o, int rank, int step, int i)
+{
+    return tutti__order_peer(o, rank, step,
+                             (tutti__order_digit(o, rank, step) + i) % o->step[step].radix);
 }
 /* Digits of levels in which it does not take part are 0. */
 int tutti__order_number(const tutti__order *o, int rank);
