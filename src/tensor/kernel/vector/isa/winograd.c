@@ -166,12 +166,20 @@ static void convolve_part(void *arg, int64_t part, int member)
     transform_output(t, first, last, all_channels(t), m);
 }
 
-#define SLICE 8 /* tiles per job */
+/* Tiles of a job that only transforms: 16 jobs a part, for several threads, but up to 32 tiles, as patches of one job overlap in the
+ * cache. */
+static int64_t slice_of(const winograd *t)
+{
+    const int64_t tiles = t->part / 16 / 8 * 8;
+
+    return tiles < 8 ? 8 : tiles > 32 ? 32 : tiles;
+}
 
 static void input_slice(void *arg, int64_t i, int member)
 {
     const winograd *t = arg;
-    const int64_t first = i * SLICE, last = first + SLICE < t->tiles ? first + SLICE : t->tiles;
+    const int64_t slice = slice_of(t), first = i * slice;
+    const int64_t last = first + slice < t->tiles ? first + slice : t->tiles;
 
     (void)member;
     transform_input(t, first, last, t->v + first * t->in_c);
@@ -325,7 +333,7 @@ static void convolve(tutti_ctx *cx, winograd *t, void *work)
     if (t->by_panels) {
         t->v = work;
         t->work = t->v + t->points * t->points * t->v_stride;
-        tutti__parallel(cx, input_slice, t, (t->tiles + SLICE - 1) / SLICE);
+        tutti__parallel(cx, input_slice, t, (t->tiles + slice_of(t) - 1) / slice_of(t));
         tutti__parallel(cx, convolve_panel, t, panels_of(t));
         return;
     }
@@ -375,12 +383,12 @@ static void transform_slice(void *arg, int64_t i, int member)
     const gradient *g = arg;
     const winograd *t = &g->t;
     const planes dy = {g->dy, t->out_c, t->out_h, t->out_w, 4, 0, NULL};
-    const int64_t first = g->first + i * SLICE;
-    const int64_t last = first + SLICE < g->last ? first + SLICE : g->last;
-    float *e = g->e + i * SLICE * t->out_c;
+    const int64_t slice = slice_of(t), first = g->first + i * slice;
+    const int64_t last = first + slice < g->last ? first + slice : g->last;
+    float *e = g->e + i * slice * t->out_c;
 
     (void)member;
-    transform_input(t, first, last, g->v + i * SLICE * t->in_c);
+    transform_input(t, first, last, g->v + i * slice * t->in_c);
     if (t->strided)
         transform_patches(t, &dy, first, last, e, t->m_stride, gradients_2, 9, false);
     else
@@ -490,6 +498,7 @@ void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *d
     gradient g = {
         .t = winograd_of(s, TUTTI__BACKWARD_WEIGHTS), .dy = dy, .dw = dw, .accumulate = accumulate};
     winograd *t = &g.t;
+    const int64_t slice = slice_of(t);
 
     t->in = x;
     t->norm = norm;
@@ -498,13 +507,13 @@ void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *d
     g.m = g.e + t->points * t->points * t->m_stride;
     if (t->by_panels) {
         g.last = t->tiles;
-        tutti__parallel(cx, transform_slice, &g, (t->tiles + SLICE - 1) / SLICE);
+        tutti__parallel(cx, transform_slice, &g, (t->tiles + slice - 1) / slice);
         tutti__parallel(cx, gradient_panel, &g, panels_of(t));
         return;
     }
     for (; g.first < t->tiles; g.first = g.last) {
         g.last = g.first + t->part < t->tiles ? g.first + t->part : t->tiles;
-        tutti__parallel(cx, transform_slice, &g, (g.last - g.first + SLICE - 1) / SLICE);
+        tutti__parallel(cx, transform_slice, &g, (g.last - g.first + slice - 1) / slice);
         tutti__parallel(cx, product_point, &g, OWN);
     }
     tutti__parallel(cx, transform_dw, &g, t->out_c / W);
