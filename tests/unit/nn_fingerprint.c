@@ -1,4 +1,4 @@
-/* tensor_fingerprint.c -- a tensor's fingerprint is that of its row-major elements, in whatever layout the kernels have left them, and
+/* nn_fingerprint.c -- a tensor's fingerprint is that of its row-major elements, in whatever layout the kernels have left them, and
  * whether they are stored or not; to read it changes nothing.   SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
