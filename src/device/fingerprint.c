@@ -98,15 +98,14 @@ void tutti__fingerprint_add(tutti__fingerprint_sums *sums, const void *p, size_t
     memcpy(parts.squares, sums->squares, sizeof parts.squares);
     for (size_t i = 0, here; i < n; i += here) {
         const size_t row = (first + i) / TABLE, k = (first + i) % TABLE;
-        double dot = 0;
+        const double row_sign = sign(TABLE + row);
 
         here = TABLE - k < n - i ? TABLE - k : n - i;
         memset(parts.dot, 0, sizeof parts.dot);
         parts.digest = 0;
         add_row(&parts, (const char *)p + i * size, sums->dtype, k, here);
         for (int l = 0; l < LANES; l++)
-            dot += parts.dot[l];
-        sums->dot += dot * sign(TABLE + row);
+            sums->dot[l] += row_sign * parts.dot[l];
         sums->digest += parts.digest * (splitmix64(TABLE + row) | 1);
     }
     memcpy(sums->squares, parts.squares, sizeof parts.squares);
@@ -114,11 +113,13 @@ void tutti__fingerprint_add(tutti__fingerprint_sums *sums, const void *p, size_t
 
 tutti__fingerprint tutti__fingerprint_end(const tutti__fingerprint_sums *sums)
 {
-    double squares = 0;
+    double squares = 0, dot = 0;
 
-    for (int l = 0; l < LANES; l++)
+    for (int l = 0; l < LANES; l++) {
         squares += sums->squares[l];
-    return (tutti__fingerprint){sums->digest, sqrt(squares), sums->dot};
+        dot += sums->dot[l];
+    }
+    return (tutti__fingerprint){sums->digest, sqrt(squares), dot};
 }
 
 typedef struct parts_of {

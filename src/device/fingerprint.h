@@ -26,7 +26,7 @@ typedef struct tutti__fingerprint {
 
 typedef struct tutti__fingerprint_sums {
     tutti_dtype dtype;
-    double squares[TUTTI__FINGERPRINT_LANES], dot;
+    double squares[TUTTI__FINGERPRINT_LANES], dot[TUTTI__FINGERPRINT_LANES];
     uint64_t digest;
 } tutti__fingerprint_sums;
 

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 
-enum { LANES = TUTTI__FINGERPRINT_LANES };
+/* AHEAD: elements; the CPU's own prefetching ends with a page. */
+enum { LANES = TUTTI__FINGERPRINT_LANES, AHEAD = 1024 };
 
 /* With vectors of BYTES; MULTIPLY: the products of the low halves of 64-bit words. */
 #define RUN(name, isa, BYTES, MULTIPLY)                                                            \
@@ -24,6 +25,7 @@ enum { LANES = TUTTI__FINGERPRINT_LANES };
         for (int j = 0; j < D; j++)                                                                \
             s[j] = squares[j];                                                                     \
         for (size_t i = 0; i < n; i += LANES) {                                                    \
+            __builtin_prefetch(x + i + AHEAD);                                                     \
             for (int j = 0; j < D; j++) {                                                          \
                 const name##_doubles v =                                                           \
                     __builtin_convertvector(((const name##_floats *)(x + i))[j], name##_doubles);  \
@@ -55,19 +57,19 @@ typedef int ints16 __attribute__((vector_size(64))), ints8 __attribute__((vector
 typedef int ints4 __attribute__((vector_size(16)));
 typedef long long longs8 __attribute__((vector_size(64)));
 #define IN_AVX512(a, b)                                                                            \
-    (avx512_pairs) __builtin_ia32_pmuludq512_mask((ints16)(a), (ints16)(b), (longs8){0}, 255)
-#define IN_AVX2(a, b) (avx2_pairs) __builtin_ia32_pmuludq256((ints8)(a), (ints8)(b))
-#define IN_SSE2(a, b) (basic_pairs) __builtin_ia32_pmuludq128((ints4)(a), (ints4)(b))
+    (run_avx512_pairs) __builtin_ia32_pmuludq512_mask((ints16)(a), (ints16)(b), (longs8){0}, 255)
+#define IN_AVX2(a, b) (run_avx2_pairs) __builtin_ia32_pmuludq256((ints8)(a), (ints8)(b))
+#define IN_SSE2(a, b) (run_basic_pairs) __builtin_ia32_pmuludq128((ints4)(a), (ints4)(b))
 #else
 #define IN_AVX512 IN_C
 #define IN_AVX2   IN_C
 #define IN_SSE2   IN_C
 #endif
 
-RUN(basic, , 16, IN_SSE2)
+RUN(run_basic, , 16, IN_SSE2)
 #ifdef __x86_64__
-RUN(avx2, __attribute__((target("avx2"))), 32, IN_AVX2)
-RUN(avx512, __attribute__((target("avx512f"))), 64, IN_AVX512)
+RUN(run_avx2, __attribute__((target("avx2"))), 32, IN_AVX2)
+RUN(run_avx512, __attribute__((target("avx512f"))), 64, IN_AVX512)
 #endif
 
 tutti__fingerprint_run *tutti__fingerprint_run_at(int i)
@@ -75,10 +77,10 @@ tutti__fingerprint_run *tutti__fingerprint_run_at(int i)
 #ifdef __x86_64__
     const bool has[] = {__builtin_cpu_supports("avx512f") != 0, __builtin_cpu_supports("avx2") != 0,
                         true};
-    tutti__fingerprint_run *const run[] = {avx512, avx2, basic};
+    tutti__fingerprint_run *const run[] = {run_avx512, run_avx2, run_basic};
 #else
     const bool has[] = {true};
-    tutti__fingerprint_run *const run[] = {basic};
+    tutti__fingerprint_run *const run[] = {run_basic};
 #endif
 
     for (size_t k = 0; k < sizeof run / sizeof *run; k++)

@@ -365,10 +365,11 @@ void tutti__digests_gradients(const tutti__session *s, const char *kind)
     const flat gradients = {.stream = s->cx->stream,
                             .p = root->flat_gradients,
                             .sharding = sharding && !sharding->whole_gradients ? sharding : NULL};
-    const uint64_t begin_ns = tutti__now_ns();
+    uint64_t begin_ns;
 
     if (!d || !d->on)
         return;
+    begin_ns = tutti__now_ns();
     if (d->shard >= 0)
         end_line(d, s->step.number, false);
     if (gradients.sharding)
@@ -464,10 +465,13 @@ static bool is_due_by_key(uint64_t step, uint64_t every)
 /* With at most this share of the time. thin: ever more seldom, so that the files grow with the logarithm of the steps. */
 static bool is_due_by_time(tutti__digests *d, uint64_t step, double share, bool thin)
 {
-    const double passed = (double)(tutti__now_ns() - d->since_ns);
+    double passed;
 
     if (d->since_ns == 0) /* the process's first */
         return true;
+    if (step % d->every != 0) /* without a look at the clock */
+        return false;
+    passed = (double)(tutti__now_ns() - d->since_ns);
     while (step % d->every == 0 &&
            ((thin && d->dense == DENSE) || (double)(d->taken_ns + d->last_ns) > share * passed)) {
         d->every *= 2;
@@ -538,10 +542,11 @@ void tutti__digests_shard(const tutti__session *s)
 void tutti__digests_batch(const tutti__session *s, const tutti_batch *batch)
 {
     tutti__digests *d = s->digests;
-    const uint64_t begin_ns = tutti__now_ns();
+    uint64_t begin_ns;
 
     if (!d || !d->on)
         return;
+    begin_ns = tutti__now_ns();
     d->batches++;
     tutti__samples_digest_add(d->samples, s->step.number, batch->samples, batch->n);
     for (size_t i = 0; i < batch->n_arrays && !d->ended; i++) {
@@ -585,7 +590,7 @@ static void add_update(tutti__digests *d)
 void tutti__digests_end(const tutti__session *s)
 {
     tutti__digests *d = s->digests;
-    const uint64_t begin_ns = tutti__now_ns();
+    const uint64_t begin_ns = d && d->on ? tutti__now_ns() : 0;
 
     if (!d)
         return;

@@ -3,12 +3,12 @@
  * A piece of some channels and pixels at a time is transposed, in the cache, into rows of neighbours. */
 #include "tensor/kernel/onednn/onednn_state.h"
 
-enum { CHANNELS = 16, PIXELS = 256, SQUARE = 4, LAZY = 1 << 14 };
+enum { CHANNELS = 16, PIXELS = 512, SQUARE = 4, LAZY = 1 << 14 };
 
 typedef uint32_t four __attribute__((vector_size(16), aligned(4), may_alias));
 
 /* SQUARE channels of SQUARE pixels. */
-static void transpose_square(uint32_t *to, const uint32_t *from, int64_t step)
+static void transpose_square(uint32_t *to, int64_t row, const uint32_t *from, int64_t step)
 {
     const four a = *(const four *)from, b = *(const four *)(from + step);
     const four c = *(const four *)(from + 2 * step), d = *(const four *)(from + 3 * step);
@@ -18,12 +18,12 @@ static void transpose_square(uint32_t *to, const uint32_t *from, int64_t step)
     const four cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
 
     *(four *)to = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
-    *(four *)(to + PIXELS) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
-    *(four *)(to + 2 * PIXELS) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
-    *(four *)(to + 3 * PIXELS) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
+    *(four *)(to + row) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    *(four *)(to + 2 * row) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+    *(four *)(to + 3 * row) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
 }
 
-/* Rows of PIXELS, of which the first `pixels` elements are written. */
+/* A row for each channel, one behind the other. */
 static void transpose_words(uint32_t *to, const uint32_t *from, int64_t step, int64_t channels,
                             int64_t pixels)
 {
@@ -33,14 +33,14 @@ static void transpose_words(uint32_t *to, const uint32_t *from, int64_t step, in
         int64_t p = 0;
 
         for (; p + SQUARE <= pixels; p += SQUARE)
-            transpose_square(to + c * PIXELS + p, from + p * step + c, step);
+            transpose_square(to + c * pixels + p, pixels, from + p * step + c, step);
         for (; p < pixels; p++)
             for (int64_t k = c; k < c + SQUARE; k++)
-                to[k * PIXELS + p] = from[p * step + k];
+                to[k * pixels + p] = from[p * step + k];
     }
     for (; c < channels; c++)
         for (int64_t p = 0; p < pixels; p++)
-            to[c * PIXELS + p] = from[p * step + c];
+            to[c * pixels + p] = from[p * step + c];
 }
 
 static void transpose_halves(uint16_t *to, const uint16_t *from, int64_t step, int64_t channels,
@@ -48,7 +48,7 @@ static void transpose_halves(uint16_t *to, const uint16_t *from, int64_t step, i
 {
     for (int64_t p = 0; p < pixels; p++)
         for (int64_t c = 0; c < channels; c++)
-            to[c * PIXELS + p] = from[p * step + c];
+            to[c * pixels + p] = from[p * step + c];
 }
 
 typedef struct piece {
@@ -59,6 +59,7 @@ typedef struct piece {
 static void add_piece(tutti__fingerprint_sums *sums, const tutti__onednn_view *v, const piece *of)
 {
     const size_t size = tutti_dtype_size(sums->dtype);
+    const int64_t n = of->pixels == v->s ? of->channels : 1;
     uint32_t rows[CHANNELS * PIXELS];
 
     if (size == sizeof(uint32_t))
@@ -66,9 +67,10 @@ static void add_piece(tutti__fingerprint_sums *sums, const tutti__onednn_view *v
     else
         transpose_halves((uint16_t *)rows, (const uint16_t *)of->from, v->step, of->channels,
                          of->pixels);
-    for (int64_t c = 0; c < of->channels; c++)
-        tutti__fingerprint_add(sums, (const char *)rows + (size_t)(c * PIXELS) * size,
-                               (size_t)of->pixels,
+    /* rows of whole images are neighbours */
+    for (int64_t c = 0; c < of->channels; c += n)
+        tutti__fingerprint_add(sums, (const char *)rows + (size_t)(c * of->pixels) * size,
+                               (size_t)(n * of->pixels),
                                (size_t)((of->image * v->c + of->channel + c) * v->s + of->pixel));
 }
 
