@@ -121,8 +121,17 @@ def stand_in_for_gpus() -> None:
     torch.cuda.set_device = lambda *_: None
     torch.cuda.synchronize = lambda *_: None
     torch.cuda.current_stream = torch.cpu.current_stream
-    torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cpu")
-    torch.accelerator.device_count = torch.cpu.device_count = lambda: DEVICES
+    torch.cpu.device_count = lambda: DEVICES
+    for name, stand_in in {
+        "current_accelerator": lambda *_, **__: torch.device("cpu"),
+        "current_device_index": lambda: 0,
+        "current_stream": torch.cpu.current_stream,
+        "device_count": lambda: DEVICES,
+        "is_available": lambda: False,  # what it has is not in the processes that are forked
+        "set_device_index": lambda *_: None,
+        "synchronize": lambda *_: None,
+    }.items():
+        setattr(torch.accelerator, name, stand_in)
     common_fsdp.DEVICE_COUNT = DEVICES
     common_utils.get_cycles_per_ms = lambda: 1.0
     continuous = getattr(common_distributed, "MultiProcContinuousTest", None)

@@ -210,19 +210,23 @@ def run_one(args: argparse.Namespace) -> None:
 Results = dict[str, tuple[str, str]]
 
 
-def run_inside(command: list[str], log: Any) -> None:
-    """In a process group of its own: what a case leaves behind ends with it."""
+def run_inside(command: list[str], log: Any) -> str:
+    """In a process group of its own: what a case leaves behind ends with it. Returns why it ended early, or ""."""
+    why = ""
     process = subprocess.Popen(command, stdout=sys.stdout, stderr=log, start_new_session=True)
     try:
         process.wait(FILE_LIMIT_S)
     except subprocess.TimeoutExpired:
-        print(f"{' '.join(command)}: ended after {FILE_LIMIT_S} s", flush=True)
+        why = f"ended after {FILE_LIMIT_S} s"
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         process.wait()
+    if process.returncode != 0 and not why:
+        why = f"the process ended with {process.returncode}; its output is in the log"
+    return why
 
 
 def outcomes(backend: str, args: argparse.Namespace) -> Results:
@@ -236,12 +240,15 @@ def outcomes(backend: str, args: argparse.Namespace) -> Results:
         runs = [["--tests", args.tests, file] for file in args.files]
     else:
         runs = [["--gate", gate] for gate in ("gloo", "mpi")]
+    found: Results = {}
     with open(folder / f"{backend}.log", "w") as log:
         for run in runs:
             print(f"{backend}: {run[-1]}", flush=True)
-            run_inside([*command, *run], log)
+            why = run_inside([*command, *run], log)
+            if why:
+                print(f"{backend}: {run[-1]}: {why}", flush=True)
+                found[f"{run[-1]}: all its cases"] = "failed", why
     lines = out.read_text().splitlines() if out.exists() else []
-    found: Results = {}
     for name, outcome, text, _ in map(json.loads, lines):
         if outcome != "skipped" or name not in found:  # with one name skipped, with the other not
             found[name] = outcome, text

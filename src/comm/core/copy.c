@@ -44,24 +44,36 @@ void tutti__copy_string(void *restrict to, const void *restrict from, size_t byt
 #endif
 }
 
+#if defined(__x86_64__) && !defined(TUTTI__SANITIZED)
+enum { LINE = 64, BLOCK = 4096 };
+
+static inline void stream(char *restrict to, const char *restrict from, size_t ahead)
+{
+    __builtin_prefetch((const void *)((uintptr_t)from + ahead));
+    for (size_t i = 0; i < LINE; i += sizeof(__m128i))
+        _mm_stream_si128((__m128i *)(void *)(to + i),
+                         _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+}
+#endif
+
 void tutti__copy_past(void *restrict to, const void *restrict from, size_t bytes)
 {
 #if defined(__x86_64__) && !defined(TUTTI__SANITIZED)
-    const size_t line = 64;
-    size_t at = (line - (uintptr_t)to % line) % line;
+    const char *x = from;
+    char *y = to;
+    size_t at = (LINE - (uintptr_t)to % LINE) % LINE;
 
     at = at < bytes ? at : bytes;
     memcpy(to, from, at);
-    for (; bytes - at >= line; at += line) {
-        const char *x = (const char *)from + at;
-        char *y = (char *)to + at;
-
-        __builtin_prefetch((const void *)((uintptr_t)x + AHEAD));
-        for (size_t i = 0; i < line; i += sizeof(__m128i))
-            _mm_stream_si128((__m128i *)(void *)(y + i),
-                             _mm_loadu_si128((const __m128i *)(const void *)(x + i)));
-    }
-    memcpy((char *)to + at, (const char *)from + at, bytes - at);
+    /* Two blocks at once: the address of one is translated while the other is copied. */
+    for (; bytes - at >= 2 * BLOCK; at += 2 * BLOCK)
+        for (size_t i = at; i < at + BLOCK; i += LINE) {
+            stream(y + i, x + i, 2 * BLOCK);
+            stream(y + i + BLOCK, x + i + BLOCK, 2 * BLOCK);
+        }
+    for (; bytes - at >= LINE; at += LINE)
+        stream(y + at, x + at, AHEAD);
+    memcpy(y + at, x + at, bytes - at);
     _mm_sfence(); /* non-temporal stores are weakly ordered */
 #else
     tutti__copy(to, from, bytes);
