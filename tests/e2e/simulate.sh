@@ -143,6 +143,7 @@ done <<'END'
 1 951020094 3 2
 1 971086807 3 2
 1 991030503 5 2
+1 1330076505 4 1
 END
 simulate --histories 1 --seed 42 --verbose
 grep -v '^result' sim.out >first.out
