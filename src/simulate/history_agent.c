@@ -104,7 +104,10 @@ static void tell_all(tutti__history *c, tutti__history_agent *a)
 
 static void begin_round(tutti__history *c, tutti__history_agent *a, const tutti__history_message *m)
 {
-    if (a->n_rounds > m->action.number && a->job == m->job)
+    /* one whose workers had failed before it lost its coordinator comes to the same elastic round again, as a newcomer */
+    const bool again = a->n_rounds == m->action.number + 1 && m->elastic && a->lost;
+
+    if (a->n_rounds > m->action.number && a->job == m->job && !again)
         tutti__history_broken(c, "a node begins a round twice, or an earlier one",
                               tutti__history_node_of(c, a));
     a->number = m->action.number;
@@ -113,7 +116,7 @@ static void begin_round(tutti__history *c, tutti__history_agent *a, const tutti_
     a->group_rank = m->group_rank;
     a->first_rank = m->first_rank;
     a->job = m->job;
-    a->failed = false;
+    a->failed = a->lost = false;
     tutti__succession_forget(&a->succession);
     if (a->stopped || a->ended)
         return;
@@ -254,6 +257,7 @@ void tutti__history_on_lost(tutti__history *c, tutti__history_agent *a, bool end
     tutti__history_trace(c, tutti__history_node_of(c, a), "has lost its coordinator%s",
                          ended ? "" : ", which is silent");
     drop_main(c, a);
+    a->lost = true;
     tutti__history_hang_up(c, a->dial);
     a->dial = NULL;
     a->succession.may_coordinate = a->port > 0;

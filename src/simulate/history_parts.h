@@ -150,6 +150,7 @@ typedef struct tutti__history_agent {
     tutti__history_phase phase;
     uint64_t idle_at; /* STOPPING: when its workers have ended */
     bool elastic, finished, failed;
+    bool lost;                     /* its coordinator, since its last round began */
     bool ended, stopped;           /* stopped: told to end, by a signal */
     int code, ended_by;            /* of its end; the process that told it; 0: none */
     uint64_t since_work, whole_at; /* of a plain round */

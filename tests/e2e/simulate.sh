@@ -142,6 +142,8 @@ done <<'END'
 1 85202850 5 2
 1 951020094 3 2
 1 971086807 3 2
+1 991030503 5 2
+1 1330076505 4 1
 END
 simulate --histories 1 --seed 42 --verbose
 grep -v '^result' sim.out >first.out

@@ -331,6 +331,27 @@ static void a_list_is_known_when_those_of_the_list_before_have_it(void **state)
     tutti__rounds_free(&j.r);
 }
 
+/* Seed 991030503: one that had no list came back with a new number, got the list in which only its old one was, and asked itself by that. */
+static void a_node_without_a_list_gets_none_without_it(void **state)
+{
+    job j;
+
+    (void)state;
+    begin_complete(&j, 3);
+    silent(&j, 2);
+    did(&j, "list 3: 2 in term 2.2,");
+    come(&j, 4, NULL);
+    assert_null(strstr(j.did, "list 4"));
+    *j.did = '\0';
+    acked(&j, 3);
+    did(&j, "list 1: 2 in term 2.2,");
+    acked(&j, 1);
+    did(&j, "list 3: 3 in term 2.3,"); /* with it, but it comes after the others */
+    acked(&j, 3);
+    did(&j, "list 4: 3 in term 2.3,");
+    tutti__rounds_free(&j.r);
+}
+
 /* Seed 971086807: the coordinator had ended; a node with a list in which it was not asked one that came after it, which asked it. */
 static void a_node_asks_those_that_came_before_it(void **state)
 {
@@ -371,6 +392,7 @@ int main(void)
         cmocka_unit_test(a_list_is_newer_than_what_nodes_came_with),
         cmocka_unit_test(a_node_that_leaves_after_its_workers_is_in_no_other_round),
         cmocka_unit_test(a_list_is_known_when_those_of_the_list_before_have_it),
+        cmocka_unit_test(a_node_without_a_list_gets_none_without_it),
         cmocka_unit_test(a_node_asks_those_that_came_before_it),
     };
 

@@ -286,11 +286,13 @@ void tutti__round_note_list(tutti__rounds *r, tutti__round_node *n, const tutti_
 {
     const bool of_this_term = theirs && theirs->term == r->roster.term;
 
-    if (r->succeeds)
+    if (!theirs || r->succeeds)
         return;
     if (of_this_term && theirs->version > r->least_version)
         r->least_version = theirs->version;
-    if (of_this_term && theirs->version > r->roster.version)
+    if ((of_this_term && theirs->version > r->roster.version) ||
+        (tutti__roster_index(&r->roster, n->id) < 0 &&
+         tutti__roster_index(&r->confirmed, n->id) < 0))
         return;
     n->listed = r->roster.version;
     n->acked = n->sent = of_this_term ? theirs->version : 0;
