@@ -53,4 +53,4 @@ refused 2 "offload: it moves the optimizer's state" "$TUTTI" train -n 3 --model 
 refused 2 "offload: parameters is for zero=3" "$TUTTI" train --model mlp --device strict --offload parameters
 refused 2 "ema: averages are made on the GPU" "$TUTTI" train --model mlp --device strict --zero 3 --offload parameters --ema 0.9
 refused 2 "offload: optimizer=lamb updates whole parameters" "$TUTTI" train --model mlp --optimizer lamb --device strict --offload optimizer
-refused 2 "offload: it moves the optimizer's state from a GPU to the host" "$TUTTI" plan --model mlp --offload optimizer
+refused 2 "offload: it moves memory from a GPU to the host, and plan is for CPUs" "$TUTTI" plan --model mlp --offload optimizer
