@@ -610,6 +610,7 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
 
 static tutti_status join_alone(tutti_group *group, tutti_store *store)
 {
+    atomic_store(&group->boot.made, true);
     group->comm.local_size = 1;
     group->comm.id = tutti__now_ns();
     TUTTI_TRY(tutti__engine_single(&group->engine, &group->comm));

@@ -326,9 +326,31 @@ static void a_group_of_one_works(void **state)
     tutti_group_free(NULL);
 }
 
+/* PyTorch's default store serves all groups. */
+static void groups_of_one_fail_of_causes_of_their_own(void **state)
+{
+    static const char *const why[] = {"the first", "the second"};
+    tutti_store *store;
+
+    (void)state;
+    assert_int_equal(tutti_store_memory_new(&store), TUTTI_OK);
+    for (int i = 0; i < 2; i++) {
+        const tutti_group_opts opts = {.store = store, .world_size = 1};
+        tutti_group *group;
+
+        assert_int_equal(tutti_group_init(&group, &opts), TUTTI_OK);
+        tutti_group_abort(group, "%s", why[i]);
+        assert_int_equal(tutti_barrier(group, NULL), TUTTI_ERR_ABORTED);
+        assert_non_null(strstr(tutti_last_error(), why[i]));
+        tutti_group_free(group);
+    }
+    tutti_store_free(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_of_one_fail_of_causes_of_their_own),
         cmocka_unit_test(launchers_are_read),
         cmocka_unit_test(launchers_are_read_beside_what_is_exported),
         cmocka_unit_test(a_launcher_inside_a_launcher_is_known),
