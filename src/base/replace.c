@@ -255,7 +255,8 @@ tutti_status tutti__replace_link(const char *target, const char *path)
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
         return tutti__fail(TUTTI_ERR_ARG, "link %.60s...: the path is too long", path);
     if (lstat(path, &info) == 0 && !S_ISLNK(info.st_mode))
-        return tutti__fail(TUTTI_ERR_IO, "cannot make the link %s: there is something else", path);
+        return tutti__fail(TUTTI_ERR_IO,
+                           "cannot make the link %s: there is something else; move it away", path);
     (void)unlink(temporary);
     if (symlink(target, temporary) != 0)
         return errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS

@@ -15,8 +15,8 @@ static tutti_status check_shards(const tutti__train_config *c)
                    ? TUTTI_OK
                    : tutti__fail(
                          TUTTI_ERR_ARG,
-                         "wire_bits: it applies to sums over shards; add --shards V, or use "
-                         "comm_hook=bf16 or fp16");
+                         "wire_bits: it applies to sums over shards; add --shards V, or leave it "
+                         "out (comm_hook=bf16 or fp16 rounds the sums of ranks)");
     if (c->sync_bn)
         return tutti__fail(
             TUTTI_ERR_ARG,
