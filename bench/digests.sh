@@ -17,6 +17,9 @@ declare -A arguments=(
     [cifar]="--model mini_resnet --data cifar10 --data-dir $CIFAR --batch-size 64 --max-steps 33"
     [resnet18]="--model resnet18 --data cifar10 --data-dir $CIFAR --batch-size 32 --max-steps 33")
 read -ra names <<<"${NAMES:-digits gpt2 mlp ${CIFAR:+cifar resnet18}}"
+for name in "${names[@]}"; do
+    [ "${arguments[$name]:-}" ] || { echo "digests.sh: NAMES: there is no $name; expected some of ${!arguments[*]}" >&2 && exit 2; }
+done
 records=(0 1 2% auto)
 
 measure() { # NAME RECORD
