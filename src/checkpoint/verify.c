@@ -10,14 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRIES = 20 };
+enum { TRIES = 20 }; /* while a run removes what was found */
 
 typedef struct verifier {
     tutti__verify_call *call;
     void *user;
     tutti__verify_counts *counts;
-    const char
-        *listed; /* a checkpoint that a list or link led to; NULL: it was named, or is none */
+    const char *listed; /* a checkpoint found in a list or by a link; NULL: it was named */
 } verifier;
 
 /* A run that goes on removes older checkpoints: what of one is missing then is not damaged. */

@@ -46,19 +46,13 @@ static void exchange(const tutti__coll *call, const tutti__order *o, int rank, i
     }
 }
 
-/* Between a rank that is no number and its representative: a piece, or all. */
-static void pass(const tutti__coll *call, const tutti__order *o, int rank, bool all,
-                 tutti__coll_round *out)
+/* A rank that is no number brings its representative its piece. */
+static void bring(const tutti__coll *call, const tutti__order *o, int rank, tutti__coll_round *out)
 {
     const int representative = tutti__order_representative(o, rank);
 
-    if (representative != rank && all)
-        tutti__coll_recv(out, representative, tutti__coll_dst(0), call->count * (size_t)call->size);
-    else if (representative != rank)
+    if (representative != rank)
         tutti__coll_send(out, representative, tutti__coll_src(0), call->count);
-    else if (tutti__order_represented(o, rank) > 1 && all)
-        tutti__coll_send(out, tutti__order_represented_rank(o, rank, 1), tutti__coll_dst(0),
-                         call->count * (size_t)call->size);
     else if (tutti__order_represented(o, rank) > 1)
         tutti__coll_recv(out, tutti__order_represented_rank(o, rank, 1),
                          tutti__coll_dst((size_t)(rank + o->numbers) * call->count), call->count);
@@ -71,9 +65,9 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     if (round == 0) {
         tutti__coll_local(out, TUTTI__COLL_COPY, tutti__coll_dst((size_t)rank * call->count),
                           tutti__coll_src(0), call->count);
-        pass(call, &o, rank, false, out);
+        bring(call, &o, rank, out);
     } else if (round > (size_t)o.n_steps) {
-        pass(call, &o, rank, true, out);
+        tutti__order_share(&o, rank, tutti__coll_dst(0), 0, call->count * (size_t)call->size, out);
     } else if (tutti__order_is_number(&o, rank)) {
         exchange(call, &o, rank, o.n_steps - (int)round, out);
     }

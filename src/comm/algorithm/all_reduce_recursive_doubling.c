@@ -49,18 +49,6 @@ static void exchange(const tutti__coll *call, const tutti__order *o, int rank, i
         tutti__order_receive(o, rank, step, &sum, out);
 }
 
-static void share(const tutti__coll *call, const tutti__order *o, int rank, tutti__coll_round *out)
-{
-    const int representative = tutti__order_representative(o, rank),
-              n = representative == rank ? tutti__order_represented(o, rank) : 1;
-
-    if (representative != rank)
-        tutti__coll_recv(out, representative, tutti__coll_dst(0), call->count);
-    for (int i = 1; i < n; i++)
-        tutti__coll_send(out, tutti__order_represented_rank(o, rank, i), tutti__coll_dst(0),
-                         call->count);
-}
-
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
     const tutti__order o = tutti__order_of(call);
@@ -75,7 +63,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
         tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(0),
                           call->count);
     else if (round > finish)
-        share(call, &o, rank, out);
+        tutti__order_share(&o, rank, tutti__coll_dst(0), 0, call->count, out);
 }
 
 const tutti__coll_algorithm tutti__coll_all_reduce_recursive_doubling = {

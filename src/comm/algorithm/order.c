@@ -257,11 +257,35 @@ size_t tutti__order_actions(const tutti__order *o)
 
     for (int step = 0; step < o->n_steps; step++) {
         const size_t takers = (size_t)tutti__order_takers(o, step),
-                     here = (size_t)(tutti__order_incoming(o, 0, step) + o->step[step].radix - 1),
-                     back = here + (size_t)tutti__order_givers(o, 0, step);
+                     here = (size_t)(tutti__order_incoming(o, 0, step) + o->step[step].radix - 1);
 
         most = takers > most ? takers : most;
-        most = back > most ? back : most;
+        most = here > most ? here : most;
     }
     return most;
+}
+
+/* ---- After the steps ------------------------------------------------------------------------------------------------------ */
+
+void tutti__order_share(const tutti__order *o, int rank, tutti__coll_at others, size_t apart,
+                        size_t count, tutti__coll_round *out)
+{
+    const int representative = tutti__order_representative(o, rank),
+              n = representative == rank ? tutti__order_represented(o, rank) : 1;
+
+    if (representative != rank)
+        tutti__coll_recv(out, representative, tutti__coll_dst(0), count);
+    for (int i = 1; i < n; i++, others.at += apart)
+        tutti__coll_send(out, tutti__order_represented_rank(o, rank, i), others, count);
+}
+
+void tutti__order_to_root(const tutti__order *o, int rank, int root, tutti__coll_at result,
+                          size_t count, tutti__coll_round *out)
+{
+    const int from = tutti__order_representative(o, root);
+
+    if (from != root && rank == from)
+        tutti__coll_send(out, root, result, count);
+    else if (from != root && rank == root)
+        tutti__coll_recv(out, from, result, count);
 }

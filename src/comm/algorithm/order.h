@@ -129,7 +129,16 @@ void tutti__order_receive(const tutti__order *o, int rank, int step, const tutti
                           tutti__coll_round *out);
 void tutti__order_add(const tutti__order *o, int rank, int step, const tutti__order_sum *sum,
                       tutti__coll_round *out);
-/* At most so many actions has a round of these, with what is sent in it. */
+/* At most so many actions has a round of these, with what is sent in it, or sent back. */
 size_t tutti__order_actions(const tutti__order *o);
+
+/* ---- After the steps ------------------------------------------------------------------------------------------------------ */
+
+/* Who represents others sends each its result of `count` elements: the first is at `others`, the next `apart` further, ... They receive it in DST. */
+void tutti__order_share(const tutti__order *o, int rank, tutti__coll_at others, size_t apart,
+                        size_t count, tutti__coll_round *out);
+/* To root, if it is no number, from its representative: what is at `result` on either. */
+void tutti__order_to_root(const tutti__order *o, int rank, int root, tutti__coll_at result,
+                          size_t count, tutti__coll_round *out);
 
 #endif

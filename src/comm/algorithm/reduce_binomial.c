@@ -69,17 +69,6 @@ static void reduce(const tutti__coll *call, const tutti__order *o, int rank, int
         (adds ? tutti__order_add : tutti__order_receive)(o, rank, step, &sum, out);
 }
 
-static void to_root(const tutti__coll *call, const tutti__order *o, int rank,
-                    tutti__coll_round *out)
-{
-    const int number = tutti__order_representative(o, call->root);
-
-    if (number != call->root && rank == number)
-        tutti__coll_send(out, call->root, tutti__coll_work(0), call->count);
-    else if (number != call->root && rank == call->root)
-        tutti__coll_recv(out, number, tutti__coll_work(0), call->count);
-}
-
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
     const tutti__order o = tutti__order_of(call);
@@ -90,7 +79,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     else if (round <= 2 * (size_t)o.n_steps)
         reduce(call, &o, rank, (int)(round - 1) / 2, round % 2 == 0, out);
     else if (round + 1 < n_rounds(call))
-        to_root(call, &o, rank, out);
+        tutti__order_to_root(&o, rank, call->root, tutti__coll_work(0), call->count, out);
     else if (rank == call->root)
         tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(0),
                           call->count);

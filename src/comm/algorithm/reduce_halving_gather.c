@@ -54,17 +54,6 @@ static void gather(const tutti__coll *call, const tutti__order *o, int rank, int
     }
 }
 
-static void to_root(const tutti__coll *call, const tutti__order *o, int rank,
-                    tutti__coll_round *out)
-{
-    const int from = tutti__order_representative(o, call->root);
-
-    if (from != call->root && rank == from)
-        tutti__coll_send(out, call->root, result(call, rank, 0), call->count);
-    else if (from != call->root && rank == call->root)
-        tutti__coll_recv(out, from, result(call, rank, 0), call->count);
-}
-
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
     const tutti__order o = tutti__order_of(call);
@@ -74,7 +63,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     if (round < halving)
         tutti__halving_round(call, &o, rank, round, out);
     else if (round > gathered)
-        to_root(call, &o, rank, out);
+        tutti__order_to_root(&o, rank, call->root, result(call, rank, 0), call->count, out);
     else if (!tutti__order_is_number(&o, rank))
         return;
     else if (round == halving)

@@ -39,18 +39,6 @@ static void finish(const tutti__coll *call, const tutti__order *o, int rank, tut
                           tutti__coll_work(own + (size_t)i * count), count);
 }
 
-static void share(const tutti__coll *call, const tutti__order *o, int rank, tutti__coll_round *out)
-{
-    const int representative = tutti__order_representative(o, rank),
-              n = representative == rank ? tutti__order_represented(o, rank) : 1;
-
-    if (representative != rank)
-        tutti__coll_recv(out, representative, tutti__coll_dst(0), call->count);
-    for (int i = 1; i < n; i++)
-        tutti__coll_send(out, tutti__order_represented_rank(o, rank, i),
-                         tutti__coll_held((size_t)(i - 1) * call->count), call->count);
-}
-
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)
 {
     const tutti__order o = tutti__order_of(call);
@@ -59,7 +47,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
     if (round < halving)
         tutti__halving_round(call, &o, rank, round, out);
     else if (round > halving)
-        share(call, &o, rank, out);
+        tutti__order_share(&o, rank, tutti__coll_held(0), call->count, call->count, out);
     else if (tutti__order_is_number(&o, rank))
         finish(call, &o, rank, out);
 }
