@@ -196,6 +196,37 @@ static void a_large_one_holds_nothing_up(void **state)
     assert_int_equal(tutti_run_ranks_everywhere(2, large_beside_others, NULL), 0);
 }
 
+/* Messages of one size go by each of the ways between two processes, in turn at first. */
+static int again_and_again(tutti_group *group, void *arg)
+{
+    enum { TIMES = 30, MOST = 100 << 10 };
+    static const size_t counts[] = {4097, 20001, 65537, MOST};
+    static _Thread_local int32_t out[MOST], in[MOST];
+    int rank = tutti_group_rank(group);
+
+    (void)arg;
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
+        for (int k = 0; k < TIMES; k++) {
+            tutti_work *sent;
+
+            for (size_t i = 0; i < counts[c]; i++)
+                out[i] = value(rank, 1 - rank, k, i);
+            CHECK(tutti_send(group, tutti_buf_const(ints(out, counts[c])), 1 - rank, 0, &sent) ==
+                  TUTTI_OK);
+            CHECK(tutti_recv(group, ints(in, counts[c]), 1 - rank, 0, NULL) == TUTTI_OK);
+            for (size_t i = 0; i < counts[c]; i++)
+                CHECK(in[i] == value(1 - rank, rank, k, i));
+            CHECK(tutti_work_wait(sent) == TUTTI_OK);
+        }
+    return 0;
+}
+
+static void large_ones_of_one_size_arrive_each_time(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_everywhere(2, again_and_again, NULL), 0);
+}
+
 /* ---- Leaving ------------------------------------------------------------------------------------------------------ */
 
 /* The sender's, which it does not wait for before it leaves. */
@@ -422,6 +453,7 @@ int main(void)
         cmocka_unit_test(ten_thousand_small_ones_keep_their_order),
         cmocka_unit_test(any_rank_may_be_received_from),
         cmocka_unit_test(a_large_one_holds_nothing_up),
+        cmocka_unit_test(large_ones_of_one_size_arrive_each_time),
         cmocka_unit_test(what_was_sent_before_leaving_arrives),
         cmocka_unit_test(failure_ends_what_is_pending),
         cmocka_unit_test(what_differs_is_told_on_all_ranks),

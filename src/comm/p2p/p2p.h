@@ -41,6 +41,7 @@ typedef struct tutti__p2p_request {
     struct tutti__ring_offer *offer; /* NULL, or of a rendezvous in shared memory */
     /* number of the peer's request: the one offered, or the one that receives the stream */
     uint64_t other;
+    int method;        /* of a large receive: how its bytes are moved */
     uint64_t began_ns; /* a large receive whose speed is measured; 0: it is not */
     _Atomic bool done;
 } tutti__p2p_request;

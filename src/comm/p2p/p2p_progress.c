@@ -137,6 +137,14 @@ static bool push(tutti__p2p *p2p, int rank)
 
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
+static void copy_body(const tutti__p2p_request *receive, char *to, const tutti__ring_record *record)
+{
+    if (receive)
+        tutti__p2p_copy_part(receive, to, tutti__ring_body(record), record->head.bytes);
+    else
+        memcpy(to, tutti__ring_body(record), record->head.bytes);
+}
+
 static bool read_ring(tutti__p2p *p2p, int rank)
 {
     tutti__p2p_peer *peer = &p2p->peers[rank];
@@ -148,7 +156,7 @@ static bool read_ring(tutti__p2p *p2p, int rank)
         char *to = tutti__p2p_frame_begin(p2p, rank, &record->head);
 
         if (to && record->head.bytes > 0)
-            memcpy(to, tutti__ring_body(record), record->head.bytes);
+            copy_body(peer->coming, to, record);
         tutti__p2p_frame_end(p2p, rank, &record->head);
         tutti__ring_pass(&peer->in, record);
     }

@@ -14,6 +14,7 @@
  * receiver asks for DATA. Which is faster depends on the kernel, the hypervisor and the size of pages: by a factor of three
  * in either direction. */
 #include "comm/bootstrap/process.h"
+#include "comm/core/copy.h"
 #include "comm/p2p/p2p_state.h"
 
 #include <errno.h>
@@ -127,8 +128,6 @@ static bool can_read(tutti__p2p *p2p, int rank)
     const tutti__doorbell *theirs = peer->doorbell;
     uint64_t token = 0;
 
-    if (p2p->one_process)
-        return true;
     if (peer->readable == TUTTI__READABLE_UNKNOWN) {
         bool can = tutti__process_read(theirs->pid, &token, theirs->token_at, sizeof token) == 0 &&
                    token == theirs->token;
@@ -140,43 +139,53 @@ static bool can_read(tutti__p2p *p2p, int rank)
     return peer->readable == TUTTI__READABLE_YES;
 }
 
-enum { BY_RING, BY_KERNEL, METHODS };
+/* Out of the ring by memcpy, or by string instructions: see core/copy.h. */
+enum { BY_RING, BY_STRINGS, BY_KERNEL, METHODS };
 
 static tutti__pace *pace_of(tutti__p2p *p2p, const tutti__p2p_request *receive)
 {
     return &p2p->paces[tutti__pace_size(receive->bytes, TUTTI__EAGER_BYTES)];
 }
 
-void tutti__p2p_received(tutti__p2p *p2p, const tutti__p2p_request *receive, bool streamed)
+void tutti__p2p_received(tutti__p2p *p2p, const tutti__p2p_request *receive)
 {
-    tutti__pace *pace = pace_of(p2p, receive);
-
-    if (receive->began_ns == 0)
-        return;
-    tutti__pace_learn(&pace->ns[streamed ? BY_RING : BY_KERNEL],
-                      (float)(tutti__now_ns() - receive->began_ns));
+    if (receive->began_ns > 0)
+        tutti__pace_learn(&pace_of(p2p, receive)->ns[receive->method],
+                          (float)(tutti__now_ns() - receive->began_ns));
 }
 
-/* Not in memory that both have mapped: whether to read it through the kernel. */
-static bool prefers_kernel(tutti__p2p *p2p, tutti__p2p_request *receive)
+void tutti__p2p_copy_part(const tutti__p2p_request *receive, char *to, const char *from,
+                          size_t bytes)
+{
+    if (receive->method == BY_STRINGS)
+        tutti__copy_string(to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+/* Between processes, of a message that is not in memory that both have mapped. */
+static void choose_method(tutti__p2p *p2p, tutti__p2p_request *receive)
 {
     tutti__pace *pace = pace_of(p2p, receive);
-    int method = tutti__pace_choose(pace, METHODS, 1u << BY_KERNEL);
+    unsigned kernel = can_read(p2p, receive->peer) ? 1u << BY_KERNEL : 0;
 
+    receive->method = tutti__pace_choose(pace, METHODS, 1u << BY_STRINGS | kernel);
     if (tutti__pace_is_timed(pace, METHODS))
         receive->began_ns = tutti__now_ns();
     pace->calls++;
-    return method == BY_KERNEL;
 }
 
 bool tutti__p2p_claim(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_request *receive)
 {
     tutti__ring_offer *offer = &p2p->peers[receive->peer].in.ring->offers[rts->status - 1];
 
-    if (p2p->comm->tuning.stage_all || (offer->segment == 0 && !can_read(p2p, receive->peer)))
+    if (p2p->comm->tuning.stage_all)
         return false;
-    if (offer->segment == 0 && !p2p->one_process && !prefers_kernel(p2p, receive))
-        return false;
+    if (offer->segment == 0 && !p2p->one_process) {
+        choose_method(p2p, receive);
+        if (receive->method != BY_KERNEL)
+            return false;
+    }
     if (!move_on(&offer->state, rts->id, OFFERED, TAKEN))
         return true; /* revoked: the receive ends with the group */
     receive->offer = offer;
@@ -237,7 +246,7 @@ bool tutti__p2p_copy_on(tutti__p2p *p2p)
     if (error) {
         fail_reading(p2p, receive, error);
     } else if (move_on(&receive->offer->state, receive->other, TAKEN, DONE)) {
-        tutti__p2p_received(p2p, receive, false);
+        tutti__p2p_received(p2p, receive);
         tutti__p2p_finish(p2p, receive, TUTTI_OK);
         tutti__p2p_notify(p2p, sender);
     }

@@ -106,9 +106,10 @@ typedef struct tutti__p2p_peer {
     tutti__p2p_list streams;    /* sends whose parts are sent, in turn */
     tutti__p2p_request *coming; /* the receive of the frame being read */
     tutti__unexpected *first_unexpected, *last_unexpected, *arriving; /* arriving: is being read */
-    size_t credit, owed;            /* for eager messages; owed: freed, and not yet sent back */
-    size_t eager_bytes, part_bytes; /* at most, of an eager message, and of a DATA frame */
-    bool streamed;                  /* a part is being sent through the control channel */
+    size_t credit, owed; /* for eager messages; owed: freed, and not yet sent back */
+    size_t eager_bytes;  /* at most, of an eager message */
+    size_t part_bytes;   /* at most, of a DATA frame */
+    bool streamed;       /* a part is being sent through the control channel */
     /* On this host; out.ring NULL: not on this host. Nothing of a ring is touched before it is used. */
     bool used, announced; /* one of the two rings; the peer knows of `out` */
     tutti__ring_writer out;
@@ -201,7 +202,10 @@ void tutti__p2p_withdraw(tutti__p2p *p2p, tutti__p2p_request *send);
 /* Takes the offer: the receive is in progress, or ends with the group. False: the message must be asked for. */
 bool tutti__p2p_claim(tutti__p2p *p2p, const tutti__frame *rts, tutti__p2p_request *receive);
 /* A large receive has all of its data: learns from its duration. */
-void tutti__p2p_received(tutti__p2p *p2p, const tutti__p2p_request *receive, bool streamed);
+void tutti__p2p_received(tutti__p2p *p2p, const tutti__p2p_request *receive);
+/* Copies part of it from the ring. */
+void tutti__p2p_copy_part(const tutti__p2p_request *receive, char *to, const char *from,
+                          size_t bytes);
 /* Copies more. True if there was something. */
 bool tutti__p2p_copy_on(tutti__p2p *p2p);
 /* Ends sends that have been copied. True if there was one. */

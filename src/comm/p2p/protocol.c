@@ -128,7 +128,7 @@ static void end_data(tutti__p2p *p2p, int rank, const tutti__frame *head)
     if (receive->moved < receive->bytes)
         return;
     (void)tutti__p2p_take_number(&peer->receiving, receive->signature.sequence);
-    tutti__p2p_received(p2p, receive, true);
+    tutti__p2p_received(p2p, receive);
     tutti__p2p_finish(p2p, receive, TUTTI_OK);
 }
 
@@ -241,16 +241,25 @@ void tutti__p2p_answer(tutti__p2p *p2p)
 
 /* ---- Streams ---------------------------------------------------------------------------------------------------- */
 
+/* A quarter of the message, so that the receiver copies one part while the sender writes the next, within the bounds. */
+static size_t next_bytes(const tutti__p2p_peer *peer, const tutti__p2p_request *send)
+{
+    size_t rest = send->bytes - send->moved, part = send->bytes / 4;
+
+    part = part < peer->eager_bytes ? peer->eager_bytes : part;
+    part = part > peer->part_bytes ? peer->part_bytes : part;
+    return rest < part ? rest : part;
+}
+
 const char *tutti__p2p_next_part(tutti__p2p *p2p, int rank, tutti__frame *head)
 {
     const tutti__p2p_peer *peer = &p2p->peers[rank];
     const tutti__p2p_request *send = peer->streams.first;
-    size_t rest = send ? send->bytes - send->moved : 0, most = peer->part_bytes;
 
     if (!send)
         return NULL;
     *head = (tutti__frame){.kind = TUTTI__FRAME_DATA,
-                           .bytes = (uint32_t)(rest < most ? rest : most),
+                           .bytes = (uint32_t)next_bytes(peer, send),
                            .receive = send->other};
     return send->bytes > 0 ? send->p + send->moved : "";
 }
@@ -260,9 +269,8 @@ void tutti__p2p_part_sent(tutti__p2p *p2p, int rank)
 {
     tutti__p2p_peer *peer = &p2p->peers[rank];
     tutti__p2p_request *send = tutti__p2p_take_after(&peer->streams, NULL);
-    size_t rest = send->bytes - send->moved;
 
-    send->moved += rest < peer->part_bytes ? rest : peer->part_bytes;
+    send->moved += next_bytes(peer, send);
     if (send->moved < send->bytes)
         tutti__p2p_append(&peer->streams, send);
     else

@@ -306,6 +306,8 @@ bool tutti__p2p_wait(tutti__p2p_request *request, double until)
         if (over)
             return true;
         turn = moved ? 0 : turn + 1;
+        if (moved) /* the peer is at it, too */
+            looks = p2p->most_looks;
         if (turn < looks)
             continue;
         left = expired ? 1 : time_left(request, until);
