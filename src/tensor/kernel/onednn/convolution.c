@@ -1,4 +1,4 @@
-/* convolution.c -- convolutions: oneDNN's direct ones, with layouts that it chooses, or Winograd.   SPDX-License-Identifier: MIT
+/* convolution.c -- convolutions: oneDNN's direct ones, with layouts that it chooses, Winograd, or a product a tap.   SPDX-License-Identifier: MIT
  *
  * Every primitive is requested with layout `any`; activations that already have the chosen layout are used directly.
  * Weights are reordered from row-major once a step and layout; their gradient is reordered back, directly into the bucket. */
@@ -12,6 +12,9 @@
  * each direction and instruction set, except for 512 channels with 4 tiles or less, which share the transformed weights (0.4 to 1.9). */
 #define WINOGRAD_MIN_CHANNELS 16
 #define WINOGRAD_TILE         4
+
+/* Pixels of an image of y, at most, where weight gradients are a product a tap. */
+#define TAPS_PIXELS 4
 
 #define PART_PRODUCTS ((int64_t)1 << 22) /* multiplications, at least */
 /* Pixels of y, at least, per part of a weight gradient: then reading and writing dw once more costs little compared with
@@ -125,6 +128,14 @@ static bool use_winograd(tutti_ctx *cx, const convolution *c)
     return conv != TUTTI__ONEDNN_CONV_DIRECT && c->dtype == TUTTI_F32 && is_plain_3x3(c) &&
            tutti__winograd_can(cx, c->x, c->w) &&
            (conv == TUTTI__ONEDNN_CONV_WINOGRAD || winograd_pays(c));
+}
+
+/* Two to nine times as fast as oneDNN's code for such images, and than Winograd's of stride 2 (bench/RECORDS.md). */
+static bool use_taps(tutti_ctx *cx, const convolution *c)
+{
+    return ((const tutti__onednn *)cx->kernel_state)->conv == TUTTI__ONEDNN_CONV_AUTO &&
+           c->dtype == TUTTI_F32 && c->a->groups == 1 && c->y.d[2] * c->y.d[3] <= TAPS_PIXELS &&
+           tutti__taps_can(cx, c->x, c->w);
 }
 
 static dnnl_status_t first_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
@@ -396,6 +407,8 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
     if (!dw)
         return TUTTI_OK;
     c.w = weights_of(dw->shape, a);
+    if (use_taps(dy->cx, &c))
+        return tutti__taps_backward_weights(dw, dy, x, a);
     if (use_winograd(dy->cx, &c))
         return tutti__winograd_backward_weights(dw, dy, x, a);
     TUTTI_TRY(convolution_get(dy->cx, &c, &p));

@@ -246,6 +246,11 @@ tutti_status tutti__winograd_backward_data(tutti_tensor *dx, tutti_tensor *dy, t
 tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *x,
                                               const tutti__conv2d *a);
 
+/* The weight gradient by a product for each tap of the kernel: whether these channels and this kernel are supported. */
+bool tutti__taps_can(tutti_ctx *cx, tutti_shape x, tutti_shape w);
+tutti_status tutti__taps_backward_weights(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *x,
+                                          const tutti__conv2d *a);
+
 tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                           tutti_tensor *b);
 tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy,
