@@ -13,7 +13,8 @@
 #ifdef __CUDACC__
 #define TUTTI__FORMULA static inline __host__ __device__
 #else
-#define TUTTI__FORMULA static inline
+#define TUTTI__FORMULA                                                                             \
+    static inline __attribute__((always_inline)) /* so that loops over it become vector code */
 #endif
 
 #define TUTTI__PI 3.14159265358979323846
