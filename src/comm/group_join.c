@@ -681,6 +681,8 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
             status = tutti__fail_setup(group, member, found ? &found->mesh : NULL, status);
         search_free(found);
         snprintf(why, sizeof why, "%s", tutti_last_error());
+        if (!group->comm.parent)
+            tutti__leave_store(group);
         tutti_group_free(group);
         return tutti__fail_again(status, why);
     }
