@@ -1,6 +1,7 @@
 /* The cost of the job's authentication: connections to a store with the handshake, compared with connections and a byte
  * each way without it, in turn, over loopback.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/connector.h"
+#include "../tests/harness/connect.h"
 #include "comm/bootstrap/store/store.h"
 
 #include <poll.h>
@@ -41,7 +42,7 @@ static double plain_us(const tutti__address *address)
 {
     uint64_t begin = tutti__now_ns();
     char byte = 'x';
-    int fd = tutti__connect_once(address, tutti__now_ms() + 1000);
+    int fd = tutti_connect(address, 1000);
 
     if (fd < 0 || tutti__send_all(fd, &byte, 1, tutti__now_ms() + 1000) ||
         tutti__receive_all(fd, &byte, 1, tutti__now_ms() + 1000))

@@ -575,22 +575,36 @@ static tutti_status find_others(tutti_group *group, search **search_p, double de
     return meet(group);
 }
 
+/* First, since others learn by them why this rank fails. */
+static tutti_status name_keys(tutti__bootstrap *boot, const tutti__group_member *member)
+{
+    char key[256];
+    int64_t times;
+
+    snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
+             member->rank);
+    TUTTI_TRY(tutti_store_add(boot->store, key, 1, &times));
+    snprintf(boot->prefix, sizeof boot->prefix, "%s/%s/%d/%lld", member->base, member->name,
+             member->size, (long long)times);
+    return TUTTI_OK;
+}
+
 static tutti_status join_others(tutti_group *group, const tutti__group_member *member,
                                 tutti_store *store, search **search_p)
 {
     double deadline = tutti__now_ms() + group->comm.timeout_ms;
     tutti__bootstrap *boot = &group->boot;
-    char key[256];
     char host[64] = "";
     uint64_t topology;
-    int64_t times;
 
+    if (store)
+        TUTTI_TRY(keep_store(group, store));
+    if (!member->parent && !boot->mpi)
+        TUTTI_TRY(name_keys(boot, member));
     gethostname(host, sizeof host - 1);
     TUTTI_TRY(tutti__tuner_digest(&group->comm.choices));
     TUTTI_TRY(tutti__topology_find(host, &boot->switches, &topology));
     group->comm.choices ^= topology;
-    if (store)
-        TUTTI_TRY(keep_store(group, store));
     if (member->parent) {
         snprintf(boot->prefix, sizeof boot->prefix, "%s", member->base);
         return find_members(group, member, deadline);
@@ -600,11 +614,6 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
         TUTTI_TRY(open_mpi(group, NULL, member, deadline));
         return find_others(group, search_p, deadline);
     }
-    snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
-             member->rank);
-    TUTTI_TRY(tutti_store_add(boot->store, key, 1, &times));
-    snprintf(boot->prefix, sizeof boot->prefix, "%s/%s/%d/%lld", member->base, member->name,
-             member->size, (long long)times);
     return find_others(group, search_p, deadline);
 }
 
@@ -681,6 +690,8 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__group_member *membe
             status = tutti__fail_setup(group, member, found ? &found->mesh : NULL, status);
         search_free(found);
         snprintf(why, sizeof why, "%s", tutti_last_error());
+        if (!group->comm.parent)
+            tutti__leave_store(group);
         tutti_group_free(group);
         return tutti__fail_again(status, why);
     }

@@ -36,5 +36,8 @@ void tutti__refuse_early(const tutti__group_member *member, tutti_status status,
 /* Tells the other ranks, also over the mesh's connections, unless that is NULL; returns the first cause, with its message. */
 tutti_status tutti__fail_setup(tutti_group *group, const tutti__group_member *member,
                                const tutti__mesh *mesh, tutti_status status);
+/* Afterwards, when this rank's connections and listeners are closed, so that nobody waits for it: others ask the store why they miss it. The
+ * rank that hosts it waits until they have. */
+void tutti__leave_store(const tutti_group *group);
 
 #endif

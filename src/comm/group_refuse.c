@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PARENT_MS = 300, LINGER_MS = 500 };
+/* LINGER: others hang up when they know the cause, but a rank may be stopped. */
+enum { PARENT_MS = 300, LINGER_MS = 5000 };
 
 /* Tells the other members why this one cannot make the group, unless it has failed for all; *first: the cause. Of a death the
  * parent group knows too, or will in a moment: its numbers are those that the program knows. */
@@ -75,12 +76,20 @@ static void agree_on_cause(tutti_group *group, const tutti__mesh *mesh, tutti_st
     *first = comm->cause;
     if (mesh)
         tutti__mesh_tell(mesh, first);
-    if (group->boot.store) /* others ask it why they miss this rank */
-        tutti__store_linger(group->boot.store, tutti__now_ms() + LINGER_MS);
     if (own) { /* others may have found first that this rank vanished */
         *first = (tutti__cause){.status = status, .culprit = comm->rank};
         memcpy(first->text, message, sizeof message);
     }
+}
+
+void tutti__leave_store(const tutti_group *group)
+{
+    tutti_store *store = group->boot.store;
+
+    if (store && store->hosted)
+        tutti__store_linger(store, tutti__now_ms() + LINGER_MS);
+    else if (store && !group->boot.launched)
+        tutti__store_hang_up(store);
 }
 
 tutti_status tutti__fail_setup(tutti_group *group, const tutti__group_member *member,

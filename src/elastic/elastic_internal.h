@@ -50,9 +50,9 @@ enum {
 /* ---- Shards that two ranks compute (redundant_shards.c) ---- */
 
 typedef enum tutti__try_purpose {
-    TUTTI__TRY_COUNTS, /* the step's own try */
-    TUTTI__TRY_AHEAD,  /* each rank computes a shard that another will */
-    TUTTI__TRY_VOTE,   /* all compute the shard that is disputed */
+    TUTTI__TRY_COUNTS,    /* the step's own try */
+    TUTTI__TRY_DUPLICATE, /* each rank computes a shard that another will */
+    TUTTI__TRY_VOTE,      /* all compute the shard that is disputed */
 } tutti__try_purpose;
 
 typedef struct tutti__digested_shard {
@@ -81,7 +81,7 @@ typedef struct tutti__redundancy {
     int left,
         digested; /* shards: of a discarded try, to be computed; the present one, if it is digested; -1: none */
     tutti__digested_shard own[TUTTI__MOST_DIGESTED],
-        ahead; /* in this try; in the discarded one before */
+        duplicate; /* in this try; in the discarded one before */
     int n_own;
     uint64_t began_ns;
     int64_t cost_own_ns;

@@ -1,8 +1,8 @@
 /* redundant_shards.c -- shards that two ranks compute, and a vote of all if they differ.   SPDX-License-Identifier: MIT
  *
- *     ahead   each rank computes the shard that the next rank will begin with, and drops it         discarded
- *     step    the step's own try: ranks digest those shards; before it counts, digests are compared
- *     vote    if two differ the step does not count, and every rank computes that shard             discarded
+ *     duplicate   each rank computes the shard that the next rank will begin with, and drops it         discarded
+ *     step        the step's own try: ranks digest those shards; before it counts, digests are compared
+ *     vote        if two differ the step does not count, and every rank computes that shard             discarded
  *
  * In a vote the majority is right: of the ranks' digests, and the two that differed. A rank that was wrong once and is right now
  * stays: nothing of it has reached the state. One that is wrong again, or for the second time, ends and is replaced. Without a
@@ -123,7 +123,7 @@ void tutti__redundancy_begin_try(tutti_elastic *e)
     if (!d->due)
         return;
     d->due = false;
-    d->purpose = TUTTI__TRY_AHEAD;
+    d->purpose = TUTTI__TRY_DUPLICATE;
     d->left = e->ranges[(tutti_group_rank(e->group) + 1) % e->size];
     d->checked = e->step + 1;
     d->began_ns = tutti__now_ns();
@@ -201,10 +201,10 @@ tutti_status tutti__redundancy_end_shard(tutti_elastic *e)
 
 /* ---- A step's digests ---- */
 
-/* What a rank tells the others about a step whose shards were computed ahead. */
+/* What a rank tells the others about a step whose shards are computed twice. */
 typedef struct check_report {
-    int64_t cost_ns; /* of the try ahead */
-    tutti__digested_shard ahead, own[TUTTI__MOST_DIGESTED];
+    int64_t cost_ns; /* of the discarded try */
+    tutti__digested_shard duplicate, own[TUTTI__MOST_DIGESTED];
 } check_report;
 
 static tutti_status exchange(const tutti_elastic *e, const void *mine, size_t bytes, void *all)
@@ -220,12 +220,13 @@ static bool find_dispute(const tutti_elastic *e, const check_report *all, tutti_
         for (int k = 0; k < e->size * TUTTI__MOST_DIGESTED; k++) {
             const int a = k / TUTTI__MOST_DIGESTED;
             const tutti__digested_shard *own = &all[a].own[k % TUTTI__MOST_DIGESTED],
-                                        *ahead = &all[b].ahead;
+                                        *duplicate = &all[b].duplicate;
 
-            if (own->shard < 0 || own->shard != ahead->shard || own->digest == ahead->digest)
+            if (own->shard < 0 || own->shard != duplicate->shard ||
+                own->digest == duplicate->digest)
                 continue;
             *dispute = (tutti__dispute){
-                .shard = own->shard, .rank = {a, b}, .digest = {own->digest, ahead->digest}};
+                .shard = own->shard, .rank = {a, b}, .digest = {own->digest, duplicate->digest}};
             return true;
         }
     return false;
@@ -234,7 +235,7 @@ static bool find_dispute(const tutti_elastic *e, const check_report *all, tutti_
 tutti_status tutti__redundancy_compare(tutti_elastic *e, bool *again_p)
 {
     tutti__redundancy *d = &e->redundant;
-    check_report mine = {.cost_ns = d->cost_own_ns, .ahead = d->ahead}, *all;
+    check_report mine = {.cost_ns = d->cost_own_ns, .duplicate = d->duplicate}, *all;
     tutti_status status;
 
     if (!is_checked(e))
@@ -254,7 +255,7 @@ tutti_status tutti__redundancy_compare(tutti_elastic *e, bool *again_p)
         *again_p |= find_dispute(e, all, &d->dispute);
         if (tutti_group_rank(e->group) == 0) /* the bench measures by this line */
             tutti_log(TUTTI_LOG_DEBUG, "elastic",
-                      "training step %llu: %d shards computed ahead in %.3f ms; %s",
+                      "training step %llu: %d shards computed twice in %.3f ms; %s",
                       (unsigned long long)e->step + 1, e->size, (double)d->cost_ns * 1e-6,
                       d->dispute.shard < 0 ? "no digest differs" : "a digest differs");
     }
@@ -486,7 +487,7 @@ tutti_status tutti__redundancy_end_discarded(tutti_elastic *e)
     TUTTI__EACH_PART(e, drop, (part->calls.self));
     if (d->purpose == TUTTI__TRY_VOTE)
         return vote(e);
-    d->ahead = d->own[0];
+    d->duplicate = d->own[0];
     d->cost_own_ns = (int64_t)(tutti__now_ns() - d->began_ns);
     return TUTTI_OK;
 }

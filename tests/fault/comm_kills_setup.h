@@ -8,6 +8,7 @@
 
 #include "harness/ranks.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,14 +26,36 @@ typedef enum setup_kind { SETUP_SHARED, SETUP_TCP, SETUP_HOSTED } setup_kind;
 
 typedef struct setup_round {
     int size, victim; /* victim -1: none, to measure how long it takes */
+    int taker; /* kills the victim when that has published its address, and has its port; 0: no rank does */
     setup_kind kind;
-    _Atomic int port;
+    _Atomic int port, taken; /* taken: the taker's, which the victim gives as its own */
     uint32_t after_us;
     _Atomic uint64_t published_ns, made_ns;
     _Atomic int pid, n_named, n_unmade; /* unmade: of survivors, for which there was no group yet */
 } setup_round;
 
 static setup_round *setup_now;
+static tutti_store *setup_world;
+
+static int setup_take(int port)
+{
+    char key[64];
+
+    atomic_store(&setup_now->taken, port);
+    snprintf(key, sizeof key, "/second/%d/1/rank/%d", setup_now->size, setup_now->victim);
+    if (tutti_store_wait(setup_world, key, SETUP_TIMEOUT_MS) != TUTTI_OK ||
+        kill(atomic_load(&setup_now->pid), SIGKILL) != 0)
+        abort();
+    return port;
+}
+
+static int setup_give(void)
+{
+    atomic_store(&setup_now->pid, (int)getpid());
+    while (atomic_load(&setup_now->taken) == 0)
+        poll(NULL, 0, 1);
+    return atomic_load(&setup_now->taken);
+}
 
 /* Called by each rank when it listens, and is about to publish where. */
 static int setup_arm(int rank, int port)
@@ -44,6 +67,10 @@ static int setup_arm(int rank, int port)
     timer_t timer;
 
     (void)atomic_compare_exchange_strong(&setup_now->published_ns, &none, tutti__now_ns());
+    if (setup_now->taker > 0 && rank == setup_now->taker)
+        return setup_take(port);
+    if (setup_now->taker > 0 && rank == setup_now->victim)
+        return setup_give();
     if (rank != setup_now->victim)
         return port;
     atomic_store(&setup_now->pid, (int)getpid());
@@ -83,6 +110,7 @@ static int setup_body(tutti_group *world, void *arg)
     tutti_status status;
     char named[128], never[64];
 
+    setup_world = world->boot.store;
     CHECK(setup_store(world, k, &opts.store) == TUTTI_OK);
     CHECK(tutti_meet(world, "all are there") == TUTTI_OK);
     status = tutti__group_init(&group, &opts, &tuning);
@@ -148,17 +176,32 @@ static bool setup_run(setup_round *k, const char *folder)
     return good;
 }
 
-static void setup_kills(int size, int rounds, setup_kind kind, uint64_t seed)
+static setup_round *setup_round_new(char folder[])
 {
     setup_round *k =
         mmap(NULL, sizeof *k, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(k != MAP_FAILED && mkdtemp(folder));
+    setenv("TUTTI_FLIGHT_DIR", folder, 1);
+    setup_now = k;
+    return k;
+}
+
+static void setup_round_free(setup_round *k, const char *folder)
+{
+    unsetenv("TUTTI_FLIGHT_DIR");
+    rmdir(folder);
+    munmap(k, sizeof *k);
+}
+
+static void setup_kills(int size, int rounds, setup_kind kind, uint64_t seed)
+{
     char folder[] = "/tmp/tutti-kills-XXXXXX";
+    setup_round *k = setup_round_new(folder);
     int good = 0, unmade = 0;
     uint32_t usual_us = UINT32_MAX, us;
 
-    assert_true(k != MAP_FAILED && size <= SETUP_MOST && mkdtemp(folder));
-    setenv("TUTTI_FLIGHT_DIR", folder, 1);
-    setup_now = k;
+    assert_true(size <= SETUP_MOST);
     for (int i = 0; i < 3; i++) { /* the shortest: a busy machine may be late */
         *k = (setup_round){.size = size, .victim = -1, .kind = kind};
         assert_true(setup_run(k, folder));
@@ -185,9 +228,7 @@ static void setup_kills(int size, int rounds, setup_kind kind, uint64_t seed)
                   size, (const char *[]){"shared memory", "TCP", "store of rank 0"}[kind], usual_us,
                   good, rounds, unmade);
     assert_int_equal(good, rounds);
-    unsetenv("TUTTI_FLIGHT_DIR");
-    rmdir(folder);
-    munmap(k, sizeof *k);
+    setup_round_free(k, folder);
 }
 
 #endif

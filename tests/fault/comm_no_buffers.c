@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { SIZE = 4, VICTIM = 2, HEARTBEAT_MS = 500 };
+enum { HEARTBEAT_MS = 500 };
 
 /* How many of this process's next calls fail, and with what. */
 static _Atomic int receives_fail, sends_fail, fail_with;
@@ -54,7 +54,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 }
 
 typedef struct fault {
-    int error;
+    int size, victim, error;
     bool sends;
 } fault;
 
@@ -63,11 +63,13 @@ static int one_fails(tutti_group *group, void *arg)
 {
     const fault *f = arg;
     const int rank = tutti_group_rank(group);
+    char who[16];
     double deadline;
 
+    snprintf(who, sizeof who, ": rank %d (", f->victim);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     CHECK(tutti_meet(group, "all are there") == TUTTI_OK);
-    if (rank == VICTIM) {
+    if (rank == f->victim) {
         atomic_store(&fail_with, f->error);
         atomic_store(f->sends ? &sends_fail : &receives_fail, 1);
     }
@@ -77,8 +79,7 @@ static int one_fails(tutti_group *group, void *arg)
     /* who reads the end of the victim's process before its cause comes round misses it instead */
     CHECK(tutti_meet(group, "all have heard") == TUTTI_OK);
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_MEMORY);
-    CHECK(strstr(tutti_last_error(), ": rank 2 (") &&
-          strstr(tutti_last_error(), strerror(f->error)));
+    CHECK(strstr(tutti_last_error(), who) && strstr(tutti_last_error(), strerror(f->error)));
     CHECK(strstr(tutti_last_error(),
                  f->sends ? "cannot send to rank " : "cannot receive from rank "));
     CHECK(strstr(tutti_last_error(), "memory left") != NULL);
@@ -87,7 +88,7 @@ static int one_fails(tutti_group *group, void *arg)
 
 static void run(fault f)
 {
-    assert_int_equal(tutti_run_ranks(SIZE, one_fails, &f,
+    assert_int_equal(tutti_run_ranks(f.size, one_fails, &f,
                                      &(tutti_ranks_opts){.processes = true,
                                                          .heartbeat_ms = HEARTBEAT_MS,
                                                          .transport = TUTTI_TRANSPORT_TCP}),
@@ -97,20 +98,29 @@ static void run(fault f)
 static void receiving(void **state)
 {
     (void)state;
-    run((fault){.error = ENOMEM});
-    run((fault){.error = ENOBUFS});
+    run((fault){.size = 4, .victim = 2, .error = ENOMEM});
+    run((fault){.size = 4, .victim = 2, .error = ENOBUFS});
+}
+
+/* No third rank could pass the cause on: it is told on the connection from which nothing could be received. */
+static void receiving_of_two(void **state)
+{
+    (void)state;
+    run((fault){.size = 2, .victim = 0, .error = ENOMEM});
+    run((fault){.size = 2, .victim = 1, .error = ENOBUFS});
 }
 
 static void sending(void **state)
 {
     (void)state;
-    run((fault){.error = ENOMEM, .sends = true});
-    run((fault){.error = ENOBUFS, .sends = true});
+    run((fault){.size = 4, .victim = 2, .error = ENOMEM, .sends = true});
+    run((fault){.size = 4, .victim = 2, .error = ENOBUFS, .sends = true});
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(receiving), cmocka_unit_test(sending)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(receiving), cmocka_unit_test(receiving_of_two), cmocka_unit_test(sending)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,8 @@ braked="--model $BUILD_DIR/standin/braked_model.so --shards 8 --batch-size 8 --m
 begin_braked() { # RUN PORT: all are at work, in steps that wait for $GO
     local host
     run=$1 port=$2 tries=() node_pid=()
-    export GO=$work/$run.go BRAKE_MS=20
+    local max=${flags##*--max-steps }
+    export GO=$work/$run.go BRAKE_MS=20 BRAKE_FILE=$work/$run/metrics.jsonl BRAKE_AT=$((${max%% *} * 3 / 4))
     for host in 0 1 2; do begin_node $host; done
     await "all are at work" all_at_work
 }

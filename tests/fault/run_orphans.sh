@@ -61,6 +61,19 @@ wait_until "workers have started" sleepers 3
 kill -KILL "$(pgrep -P $launcher)" $launcher
 ends_with 137 2>/dev/null
 
+# Their folder of error files is removed by the next launcher, those of living ones and of others are not.
+folders() { (cd "$TMPDIR" && echo tutti-*); }
+case $(folders) in tutti-??????) ;; *) fail "expected the folder of the launcher that was killed: $(folders)" ;; esac
+mkdir "$TMPDIR/tutti-others"
+start
+living=$(folders)
+case $living in tutti-??????" tutti-others" | "tutti-others "tutti-??????) ;; *) fail "expected its own folder and tutti-others: $living" ;; esac
+run 0 "$TUTTI" run true
+equal "the folders of a living launcher and of others" "$(folders)" "$living"
+kill -TERM $launcher
+ends_with 143
+equal "the folders that are left" "$(folders)" tutti-others
+
 # The program's own choice of an exit code after a signal.
 : >"$work/out"
 "$TUTTI" run -n 2 sh -c 'trap "exit 85" TERM; echo ready; while :; do sleep 0.05; done' >"$work/out" 2>/dev/null &

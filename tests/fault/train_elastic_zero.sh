@@ -82,6 +82,18 @@ for seed in 2 4; do
     ! grep 'is not saved' often.out | grep -v 'the state of step [0-9]* is not saved: all ranks were writing their parts of it, and \(rank [0-2] of [23]\|one of them\) was lost\(; .* is intact\)\?; training continues' || { cat often.out; fail "words of a checkpoint that was given up"; }
 done
 
+# One is killed while all write their parts of a checkpoint: that is given up, and training continues.
+export HOLD=$work/hold
+: >"$HOLD"
+LD_PRELOAD="$BUILD_DIR/standin/libheld_checkpoints.so" ASAN_OPTIONS=verify_asan_link_order=0 begin given 3 $keys --zero 2 --shard-copies 2
+until ls "$HOLD".* >held 2>&1; do kill -0 $job 2>kill.err || failed_run given "it has ended before it wrote a checkpoint"; pause 20; done
+kill -KILL "$(running given | tail -1)"
+rm "$HOLD"
+end given 0
+same_end whole given
+grep -q 'the state of step 100 is not saved: all ranks were writing their parts of it, and \(rank [0-2] of 3\|one of them\) was lost; training continues' given.out || { cat given.out; fail "no checkpoint was given up"; }
+unset HOLD
+
 # A node joins, and leaves again: no step is repeated.
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"

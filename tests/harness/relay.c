@@ -1,7 +1,7 @@
 /* relay.c -- a thread that forwards connections with a delay.   SPDX-License-Identifier: MIT */
 #include "relay.h"
 
-#include "comm/bootstrap/socket.h"
+#include "connect.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +59,7 @@ static void take_in(tutti_relay *relay)
         return;
     check(relay->n_directions + 2 <= 2 * MAX_CABLES, "relay: too many connections");
     check(tutti__resolve(&target, "127.0.0.1", relay->target) == TUTTI_OK, "relay");
-    other = tutti__connect_once(&target, tutti__now_ms() + 10000);
+    other = tutti_connect(&target, 10000);
     if (other < 0) {
         close(fd);
         return;

@@ -265,7 +265,7 @@ static void *exchange_main(void *arg)
     x->status = tutti__store_exchange(
         x->store,
         &(tutti__request){.op = TUTTI__SET, .key = key, .value = key, .value_bytes = strlen(key)},
-        x->wanted, x->n, 20000);
+        x->wanted, x->n, NULL, 20000);
     return NULL;
 }
 
@@ -289,11 +289,44 @@ static void check_exchange(tutti_store *store)
             assert_memory_equal(x[i].values[k], x[i].keys[k], 4);
         }
     }
-    assert_int_equal(tutti__store_exchange(store, NULL, two, 2, 50), TUTTI_ERR_TIMEOUT);
+    assert_int_equal(tutti__store_exchange(store, NULL, two, 2, NULL, 50), TUTTI_ERR_TIMEOUT);
     two[0].bytes = sizeof value - 1;
-    assert_int_equal(tutti__store_exchange(store, NULL, two, 1, 50), TUTTI_OK);
+    assert_int_equal(tutti__store_exchange(store, NULL, two, 1, NULL, 50), TUTTI_OK);
     assert_int_equal(two[0].bytes, 4); /* it does not fit, and nothing was written */
     assert_string_equal(value, "abc");
+}
+
+static void *end_main(void *arg)
+{
+    tutti_store *store = arg;
+
+    while (tutti_store_wait(store, "waits", 20000) != TUTTI_OK)
+        ;
+    if (tutti_store_compare_set(store, "another", NULL, 0, "x", 1, NULL, NULL) != TUTTI_OK ||
+        tutti_store_compare_set(store, "ended", NULL, 0, "x", 1, NULL, NULL) != TUTTI_OK)
+        abort();
+    return NULL;
+}
+
+/* Another key ends the wait, also one that is there already; not if all wanted keys are there. */
+static void check_ended_exchange(tutti_store *store)
+{
+    const tutti__request own = {.op = TUTTI__SET, .key = "waits", .value = "y", .value_bytes = 1};
+    const double began = tutti__now_ms();
+    char value[4], why[2] = "";
+    tutti__wanted two[] = {{"waits", value, sizeof value}, {"never", value, sizeof value}},
+                  ended = {"ended", why, 1};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, end_main, store), 0);
+    assert_int_equal(tutti__store_exchange(store, &own, two, 2, &ended, 20000), TUTTI_ERR_ABORTED);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(tutti__store_exchange(store, NULL, two, 2, &ended, 20000), TUTTI_ERR_ABORTED);
+    assert_true(tutti__now_ms() - began < 10000);
+    assert_string_equal(why, "x");
+    assert_int_equal(tutti__store_exchange(store, NULL, two, 1, &ended, 0), TUTTI_OK);
+    tutti__store_hang_up(store); /* the next call connects again */
+    assert_int_equal(tutti__store_exchange(store, NULL, two, 1, NULL, 0), TUTTI_OK);
 }
 
 static void check_all(tutti_store *store)
@@ -318,9 +351,11 @@ static void memory_store_answers(void **state)
 
 static void tcp_store_answers(void **state)
 {
-    tutti_store *store = tcp_store();
+    tutti_store *store = tcp_store(), *own = tcp_store();
 
     (void)state;
+    check_ended_exchange(own);
+    tutti_store_free(own);
     check_num_keys(store);
     check_all(store);
 }

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "elastic/agent_messages.h"
 #include "launch/host/coordinator.h"
+#include "harness/connect.h"
 #include "harness/greet.h"
 #include "harness/limits.h"
 #include "launch/message/connection.h"
@@ -92,7 +93,7 @@ static tutti__connection connect_node(fixture *f)
                                  .msg_control = control.bytes,
                                  .msg_controllen = sizeof control.bytes};
 
-        fd = tutti__connect_once(&f->address, tutti__now_ms() + 5000);
+        fd = tutti_connect(&f->address, 5000);
         if (test_greet(fd, &f->secret, &claim, "it", 5000) != TUTTI_OK)
             _exit(1);
         memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
@@ -652,7 +653,7 @@ static void strangers_are_turned_away(void **state)
 
     (void)state;
     begin(&f, 2, 2, false, 0);
-    fd = tutti__connect_once(&f.address, tutti__now_ms() + 5000);
+    fd = tutti_connect(&f.address, 5000);
     assert_int_equal(write(fd, text, sizeof text), sizeof text);
     for (int i = 0; i < 1000; i++) {
         ssize_t n;
@@ -703,7 +704,7 @@ static void strangers_that_wait_keep_nobody_out(void **state)
     test_needs_files(2 * STRANGERS + 50);
     begin(&f, 2, 2, false, 0);
     for (int i = 0; i < STRANGERS; i++) {
-        fds[i] = tutti__connect_once(&f.address, tutti__now_ms() + 5000);
+        fds[i] = tutti_connect(&f.address, 5000);
         tutti__coordinator_serve(f.coordinator);
     }
     node = connect_node(&f);

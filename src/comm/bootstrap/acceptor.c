@@ -135,7 +135,9 @@ static void advance(tutti__acceptor *a, tutti__unproven *u)
 
     if (state == 0)
         return;
-    if (state > 0 && a->opts.decide)
+    if (state > 0 && claim.channel == TUTTI__PROBE)
+        verdict = TUTTI__CROSSED;
+    else if (state > 0 && a->opts.decide)
         verdict = a->opts.decide(a->opts.context, fd, &claim);
     if (state < 0 || !tutti__server_handshake_decide(h, fd, verdict)) {
         refuse(a, u, h->ended && a->opts.crossing ? NULL : h->why);

@@ -209,16 +209,20 @@ static tutti_status fail_one_sided(const tutti__secret *secret, const char *who)
                                      : "start all ranks with the same TUTTI_SECRET_FILE");
 }
 
-static tutti_status check_answer(const uint8_t *hello, const uint8_t *answer,
-                                 const tutti__secret *secret, const tutti__claim *mine,
-                                 const tutti__claim *theirs, const char *who)
+static tutti_status check_answer(tutti__client_handshake *h, const tutti__secret *secret,
+                                 const tutti__claim *mine, const tutti__claim *theirs,
+                                 const char *who)
 {
+    const uint8_t *hello = h->hello, *answer = h->answer;
     const tutti__claim there = claim_in(answer);
     uint8_t mac[MAC_BYTES];
 
+    /* until it is known to be the one: the kernel gives the port of a process that has ended to others */
+    h->replaced = theirs != NULL;
     if (memcmp(answer, MAGIC, sizeof MAGIC) != 0)
         return tutti__fail(TUTTI_ERR_IO, "%s speaks another protocol (or another version of Tutti)",
                            who);
+    h->replaced = false;
     if (answer[FLAG_AT] == FULL)
         return tutti__fail(TUTTI_ERR_MEMORY,
                            "%s has no descriptor left for another connection: raise the limit of "
@@ -237,14 +241,15 @@ static tutti_status check_answer(const uint8_t *hello, const uint8_t *answer,
                                  who, secret->where)
                    : tutti__fail(TUTTI_ERR_IO, "%s has another secret: it belongs to another job",
                                  who);
+    h->replaced = theirs && (other_job(&there, mine) || there.kind != mine->kind ||
+                             there.group != theirs->group || there.rank != theirs->rank);
     if (other_job(&there, mine))
         return tutti__fail(
             TUTTI_ERR_IO,
             "%s belongs to another job with the same secret (TORCHELASTIC_RUN_ID, or the "
             "job that mpirun or srun named, differs)",
             who);
-    if (there.kind != mine->kind ||
-        (theirs && (there.group != theirs->group || there.rank != theirs->rank)))
+    if (there.kind != mine->kind || h->replaced)
         return tutti__fail(TUTTI_ERR_IO,
                            "%s is of this job, but not the process that this rank called", who);
     return TUTTI_OK;
@@ -329,7 +334,7 @@ static int prove(tutti__client_handshake *h, int fd, const tutti__secret *secret
 {
     uint8_t mac[MAC_BYTES] = {0};
 
-    h->status = check_answer(h->hello, h->answer, secret, mine, theirs, who);
+    h->status = check_answer(h, secret, mine, theirs, who);
     if (h->status == TUTTI_OK && !secret->set && tutti__of_another_user(fd))
         h->status = fail_other_user(who);
     if (h->status == TUTTI_OK)

@@ -37,6 +37,9 @@ typedef struct tutti__claim {
     uint32_t rank, channel; /* 1 + rank, in the job or the group; 0: none */
 } tutti__claim;
 
+/* A channel: the client only asks which process listens here. No connection comes of it. */
+#define TUTTI__PROBE UINT32_MAX
+
 enum {
     TUTTI__HEAD_BYTES = 88,
     TUTTI__ANSWER_BYTES = TUTTI__HEAD_BYTES + 32,
@@ -53,6 +56,7 @@ typedef struct tutti__client_handshake {
     size_t got;
     enum { TUTTI__SAY_HELLO, TUTTI__AWAIT_ANSWER, TUTTI__AWAIT_VERDICT } next;
     tutti_status status; /* of a failure, as below */
+    bool replaced;       /* another process has the address of the one that was called */
 } tutti__client_handshake;
 /* 1: authenticated; 0: call again when readable; -1: failed, PEER: it hung up; IO: it is not of this job, or rejects us; MEMORY:
  * it has no descriptor left. `theirs`, unless NULL, is the claim that the other side must make. `who` (a peer or a store) is
@@ -76,7 +80,7 @@ typedef struct tutti__server_handshake {
 /* 1: proven, the caller decides; 0: call again when readable; -1: reject it. */
 int tutti__server_handshake_step(tutti__server_handshake *handshake, int fd,
                                  const tutti__secret *secret, const tutti__claim *mine);
-/* Sends the decision to a proven client; false: it is gone, or was not welcome. */
+/* Sends the decision to a proven client; false: it is gone, or was not welcome. CROSSED is the answer to a probe, too. */
 enum {
     TUTTI__WELCOME = 'W',
     TUTTI__STALE = 'A',

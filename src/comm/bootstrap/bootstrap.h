@@ -43,6 +43,8 @@ bool tutti__is_own_error(int error);
 /* Of such an error of a connection that was there: of sending to the rank, or of receiving. */
 tutti__cause tutti__own_cause(const tutti__comm *comm, int rank, bool sends, int error);
 tutti_status tutti__fail_connect(tutti__comm *comm, int rank, const tutti__address *at, int error);
+/* Where the store has the cause. */
+void tutti__cause_key(const tutti__bootstrap *boot, char *key, size_t capacity);
 /* An observer's (core/communicator.h). */
 void tutti__bootstrap_agree(void *boot, tutti__cause *cause);
 

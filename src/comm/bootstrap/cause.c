@@ -80,6 +80,11 @@ static void note_store_lost(const tutti__bootstrap *boot, tutti__cause *cause)
              boot->store->where, boot->launched ? "the launcher's" : "rank 0");
 }
 
+void tutti__cause_key(const tutti__bootstrap *boot, char *key, size_t capacity)
+{
+    snprintf(key, capacity, "%s/cause", boot->prefix);
+}
+
 void tutti__bootstrap_agree(void *self, tutti__cause *cause)
 {
     const tutti__bootstrap *boot = self;
@@ -92,7 +97,7 @@ void tutti__bootstrap_agree(void *self, tutti__cause *cause)
     snprintf(message, sizeof message, "%s", tutti_last_error());
     if (boot->launched && !boot->store->lost)
         ask_launcher(boot, cause);
-    snprintf(key, sizeof key, "%s/cause", boot->prefix);
+    tutti__cause_key(boot, key, sizeof key);
     if (!boot->store->lost && ask(boot,
                                   &(tutti__request){.op = TUTTI__COMPARE_SET,
                                                     .key = key,

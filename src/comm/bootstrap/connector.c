@@ -60,6 +60,7 @@ bool tutti__connector_advance(tutti__connector *c)
         state = tutti__client_handshake_step(&c->handshake, c->fd, c->opts.secret, &c->opts.claim,
                                              c->opts.theirs, c->opts.who);
         c->status = c->handshake.status;
+        c->error = c->handshake.replaced ? ECONNREFUSED : 0;
         if (state != 0)
             c->state = state > 0 ? TUTTI__CONNECTOR_OPEN : TUTTI__CONNECTOR_FAILED;
     }
@@ -109,6 +110,11 @@ int tutti__connector_take(tutti__connector *c)
 
     *c = (tutti__connector){.fd = -1};
     return fd;
+}
+
+const char *tutti__connector_why(const tutti__connector *c)
+{
+    return c->handshake.replaced ? "another process listens at its address" : strerror(c->error);
 }
 
 void tutti__connector_close(tutti__connector *c)

@@ -28,7 +28,8 @@ typedef struct tutti__connector {
     int fd;
     double deadline; /* of this state */
     tutti__client_handshake handshake;
-    /* FAILED: with the thread's message, as tutti__client_handshake. If `error` is set, it did not even connect (errno) */
+    /* FAILED: with the thread's message, as tutti__client_handshake. If `error` is set, it did not even connect (errno); ECONNREFUSED
+     * also if another process than the called one (`theirs`) is there, since that one then listens no more */
     tutti_status status;
     int error;
 } tutti__connector;
@@ -45,6 +46,8 @@ bool tutti__connector_wait(tutti__connector *connector, double until);
 int tutti__connector_fd(const tutti__connector *connector, short *events_p);
 /* Takes the socket of an OPEN one, which becomes IDLE. */
 int tutti__connector_take(tutti__connector *connector);
+/* The error, for messages. */
+const char *tutti__connector_why(const tutti__connector *connector);
 void tutti__connector_close(tutti__connector *connector);
 
 #endif

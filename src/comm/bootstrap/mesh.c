@@ -163,7 +163,7 @@ static tutti_status call_rank(const tutti__bootstrap *boot, tutti__mesh *mesh, i
     if (c.error == ETIMEDOUT || c.error == EHOSTUNREACH || c.error == ENETUNREACH)
         tutti__sockets_note_unreached(rank);
     if (c.error == ECONNREFUSED || c.error == ECONNRESET)
-        return tutti__bootstrap_fail_lost(boot, rank, strerror(c.error));
+        return tutti__bootstrap_fail_lost(boot, rank, tutti__connector_why(&c));
     if (c.error)
         return tutti__fail_connect(boot->comm, rank, address, c.error);
     if (c.status == TUTTI_ERR_PEER)
@@ -260,22 +260,49 @@ static tutti_status fail_absent(const tutti__bootstrap *boot, const tutti__mesh 
                             names);
 }
 
-/* A rank that has published its address listens there until it has connected to all ranks below it, unless it died. */
-static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
-{
-    for (int i = 0; i < mesh->n; i++) {
-        int fd, error;
+/* Asks a rank that is waited for whether it is still there: one that has published its address listens there until it has connected
+ * to all ranks below it, unless it died. If it did, its port may be another process's, which then answers. */
+typedef struct probe {
+    tutti__connector connector;
+    tutti__claim theirs;
+    char who[128];
+} probe;
 
-        if (!is_missing(boot, mesh, i))
+static void begin_probe(const tutti__bootstrap *boot, const tutti__mesh *mesh, int place, probe *p)
+{
+    tutti__comm_peer_text(boot->comm, mesh->ranks[place], p->who, sizeof p->who);
+    p->theirs = tutti__group_claim(&boot->secret, mesh->id, mesh->ranks[place], 0);
+    tutti__connector_begin(
+        &p->connector, &mesh->addresses[place],
+        &(tutti__connector_opts){
+            .secret = &boot->secret,
+            .claim = tutti__group_claim(&boot->secret, mesh->id, boot->comm->rank, TUTTI__PROBE),
+            .theirs = &p->theirs,
+            .who = p->who,
+            .deadline = 1e300});
+}
+
+static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh,
+                                 probe *probes)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (int i = 0; i < mesh->n && status == TUTTI_OK; i++) {
+        tutti__connector *c = &probes[i].connector;
+
+        if (!is_missing(boot, mesh, i)) {
+            tutti__connector_close(c);
             continue;
-        fd = tutti__connect_once(&mesh->addresses[i], tutti__now_ms() + PROBE_MS);
-        error = errno;
-        if (fd >= 0)
-            close(fd);
-        if (fd < 0 && error == ECONNREFUSED)
-            return tutti__bootstrap_fail_lost(boot, mesh->ranks[i], strerror(error));
+        }
+        if (c->state == TUTTI__CONNECTOR_IDLE)
+            begin_probe(boot, mesh, i, &probes[i]);
+        if (!tutti__connector_advance(c))
+            continue;
+        if (c->error == ECONNREFUSED)
+            status = tutti__bootstrap_fail_lost(boot, mesh->ranks[i], tutti__connector_why(c));
+        tutti__connector_close(c);
     }
-    return TUTTI_OK;
+    return status;
 }
 
 static void say_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh,
@@ -289,7 +316,8 @@ static void say_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh,
         }
 }
 
-static tutti_status accept_all(const tutti__bootstrap *boot, tutti__mesh *mesh, double deadline)
+static tutti_status accept_missing(const tutti__bootstrap *boot, tutti__mesh *mesh, probe *probes,
+                                   double deadline)
 {
     tutti__waiting waiting = tutti__waiting_begin();
 
@@ -304,12 +332,25 @@ static tutti_status accept_all(const tutti__bootstrap *boot, tutti__mesh *mesh, 
         if (tutti__now_ms() >= deadline)
             return fail_absent(boot, mesh);
         if (ready == 0)
-            TUTTI_TRY(probe_absent(boot, mesh));
+            TUTTI_TRY(probe_absent(boot, mesh, probes));
         if (boot->comm->rank == 0 && tutti__waiting_due(&waiting))
             say_absent(boot, mesh, &waiting);
         TUTTI_TRY(serve(mesh));
     }
     return TUTTI_OK;
+}
+
+static tutti_status accept_all(const tutti__bootstrap *boot, tutti__mesh *mesh, double deadline)
+{
+    probe *probes = tutti__alloc((size_t)mesh->n * sizeof *probes);
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    if (probes)
+        status = accept_missing(boot, mesh, probes, deadline);
+    for (int i = 0; i < mesh->n && probes; i++)
+        tutti__connector_close(&probes[i].connector);
+    free(probes);
+    return status;
 }
 
 /* ---- Both ------------------------------------------------------------------------------------------------------ */

@@ -176,17 +176,26 @@ static int wait_ms(const tutti__waiting *waiting, double deadline)
 static tutti_status wait_for_all(awaited *a, const tutti__request *own, tutti__wanted *wanted,
                                  int n, double deadline)
 {
+    char cause_key[KEY];
+    tutti__cause cause = {0};
+    tutti__wanted until = {cause_key, &cause, sizeof cause};
     tutti_status status;
 
+    tutti__cause_key(a->boot, cause_key, sizeof cause_key);
     do {
         for (int i = 0; i < n; i++)
             wanted[i].bytes = sizeof(tutti__peer_info);
-        status =
-            tutti__store_exchange(a->boot->store, own, wanted, n, wait_ms(&a->waiting, deadline));
+        status = tutti__store_exchange(a->boot->store, own, wanted, n, &until,
+                                       wait_ms(&a->waiting, deadline));
         own = NULL;
         if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(&a->waiting))
             say_absent(a);
     } while (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() < deadline);
+    if (status == TUTTI_ERR_ABORTED && until.bytes == sizeof cause) { /* another rank gave up */
+        cause.text[sizeof cause.text - 1] = '\0';
+        return tutti__comm_fail(a->boot->comm, (tutti_status)cause.status, cause.culprit, "%s",
+                                cause.text);
+    }
     return status == TUTTI_ERR_TIMEOUT ? fail_absent(a) : status;
 }
 

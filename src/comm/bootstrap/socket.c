@@ -154,6 +154,11 @@ tutti_status tutti__listen(tutti__address *address, int *fd_p)
     }
     error = errno;
     close(fd);
+    if (error == EADDRINUSE && tutti__address_port(address) == 0)
+        return tutti__fail(TUTTI_ERR_MEMORY,
+                           "cannot listen on %s: this host has no free port left (see ss -s, and "
+                           "sysctl net.ipv4.ip_local_port_range)",
+                           text);
     if (error == EADDRINUSE)
         return tutti__fail(TUTTI_ERR_IO,
                            "cannot listen on %s: another process listens there (`ss -ltnp 'sport = "
@@ -242,25 +247,6 @@ int tutti__connect_end(int fd)
         error = errno;
     set_no_delay(fd);
     return error;
-}
-
-int tutti__connect_once(const tutti__address *address, double deadline)
-{
-    int n, error, fd = tutti__connect_begin(address);
-
-    if (fd < 0)
-        return -1;
-    while ((n = tutti__sockets_poll((struct pollfd[2]){{fd, POLLOUT, 0}}, 1,
-                                    tutti__poll_ms(deadline))) < 0 &&
-           errno == EINTR)
-        ;
-    error = n > 0 ? tutti__connect_end(fd) : n == 0 ? ETIMEDOUT : errno;
-    if (error) {
-        close(fd);
-        errno = error;
-        return -1;
-    }
-    return fd;
 }
 
 int tutti__accept(int listener, tutti__address *from)

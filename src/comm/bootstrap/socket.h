@@ -44,8 +44,6 @@ tutti_status tutti__listen(tutti__address *address, int *fd_p);
 int tutti__connect_begin(const tutti__address *address);
 /* 0: connected; or an errno. */
 int tutti__connect_end(int fd);
-/* One attempt; returns a connected socket, or -1 with errno. */
-int tutti__connect_once(const tutti__address *address, double deadline);
 /* -1 with errno; EAGAIN if no client waits. *from: its address, unless NULL. */
 int tutti__accept(int listener, tutti__address *from);
 

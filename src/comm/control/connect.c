@@ -264,6 +264,9 @@ static char decide(void *context, int fd, const tutti__claim *claim)
         return tutti__data_decide(links, claim);
     if (claim->group != links->id)
         return TUTTI__UNKNOWN;
+    if (!links
+             ->controls) /* this rank has left, and is about to close: it says nothing on a connection that is made now */
+        return TUTTI__CROSSED;
     state = atomic_load(&links->at[at].state);
     return state == TUTTI__LINK_OPEN || (state == TUTTI__LINK_CONNECTING && (int)at < links->rank)
                ? TUTTI__CROSSED

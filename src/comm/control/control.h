@@ -140,5 +140,8 @@ int tutti__control_take_spread(tutti__control *control, const int *ranks, int n,
 /* Sets the message that the culprit has no descriptor for `what`: MEMORY. */
 tutti_status tutti__control_fail_handed(const tutti__control *control, const tutti__handed *handed,
                                         const char *what);
+/* Besides, the group cannot do without: it fails. */
+tutti_status tutti__control_fail_without(const tutti__control *control, const tutti__handed *handed,
+                                         const char *what);
 
 #endif

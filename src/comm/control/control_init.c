@@ -268,7 +268,6 @@ static bool take_out(tutti__control *control)
 
 void tutti__control_close(tutti__control *control)
 {
-    tutti__frame goodbye = {.kind = TUTTI__FRAME_GOODBYE};
     double deadline;
     bool failed;
 
@@ -276,7 +275,6 @@ void tutti__control_close(tutti__control *control)
         return;
     failed = tutti__comm_failed(control->comm);
     deadline = tutti__now_ms() + (failed ? LINGER_DEAD_MS : LINGER_MS);
-    goodbye.id = atomic_load(&control->comm->peers[control->comm->rank].seen);
     /* In a dead group, tells the cause instead of goodbye: a peer may receive this before the message of the rank that found
      * the failure. */
     if (failed) {
@@ -285,7 +283,7 @@ void tutti__control_close(tutti__control *control)
         /* what waits for a connection first: a goodbye that comes by others must not overtake it */
         if (control->flood.n_to < control->comm->size - 1)
             linger(control, deadline);
-        tutti__control_send_near(control, &goodbye, NULL);
+        tutti__control_say_goodbye(control);
     }
     linger(control, deadline);
     if (take_out(control))

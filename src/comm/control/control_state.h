@@ -69,6 +69,7 @@ typedef struct tutti__link {
     /* Under the lock. */
     bool over;         /* the peer has closed the connection, or could not be reached */
     double refused_ms; /* the peer does not listen any more; 0: not so */
+    bool deaf;         /* this process could not receive: it reads no more, but can still say why */
     bool unwritable;   /* nothing more can be sent */
     int send_error;    /* for this, an errno, if it is of this process or host */
     bool wants_out;
@@ -162,6 +163,7 @@ struct tutti__control {
     tutti__comm *comm;
     tutti__frame_handler handler;
     _Atomic bool opening; /* not all ranks are known to have made it */
+    bool says_goodbye;    /* this rank leaves: who connects now hears that; under the lock */
     _Atomic int heard;    /* TUTTI__HEARD_...: why it is dead, by another rank */
     /* While it is opening: it is made from this one, whose death ends that. Changed with the turn. */
     const tutti__control *parent;
@@ -261,8 +263,8 @@ void tutti__early_drop_all(tutti__links *links);
 /* ---- send.c ---- */
 /* Passes on to the neighbours that the rank has left. */
 void tutti__control_pass_left(tutti__control *control, int rank, int from, uint64_t seen);
-/* To the neighbours, and to all others of the group that have a connection. */
-void tutti__control_send_near(tutti__control *control, const tutti__frame *head, const char *body);
+/* To the neighbours, and to all others of the group that have a connection, or make one. */
+void tutti__control_say_goodbye(tutti__control *control);
 /* It is connected: what waits is sent. 0 or an errno; the descriptor belongs to the link in any case. By the thread. */
 int tutti__link_opened(tutti__links *links, int at, int fd);
 bool tutti__link_busy(const tutti__link *link);
@@ -270,6 +272,8 @@ bool tutti__link_busy(const tutti__link *link);
 bool tutti__control_busy(const tutti__control *control, int rank);
 /* Sends what the socket takes, but no more than a fair share. By the thread, without the lock. */
 void tutti__link_push(tutti__links *links, int at);
+/* Reads no more from it. With the lock. */
+void tutti__link_deafen(tutti__links *links, int at);
 /* Drops all queued frames. With the lock. */
 void tutti__link_clear(tutti__links *links, int at);
 /* Has the thread connect, if that is needed. With the lock. */

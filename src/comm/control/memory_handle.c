@@ -2,6 +2,7 @@
 #include "comm/control/control_state.h"
 
 #include "base/thread.h"
+#include "comm/core/failure.h"
 #include "comm/core/tree.h"
 
 #include <errno.h>
@@ -126,4 +127,12 @@ tutti_status tutti__control_fail_handed(const tutti__control *control, const tut
                        "%s has no descriptor free for %s: %s; raise its limit of open files "
                        "(ulimit -n)",
                        culprit, what, strerror(handed->error));
+}
+
+tutti_status tutti__control_fail_without(const tutti__control *control, const tutti__handed *handed,
+                                         const char *what)
+{
+    (void)tutti__control_fail_handed(control, handed, what);
+    return tutti__comm_fail(control->comm, TUTTI_ERR_MEMORY, handed->culprit, "%s",
+                            tutti_last_error());
 }

@@ -232,6 +232,16 @@ static ssize_t step(tutti__links *links, int at)
     return n;
 }
 
+static void judge_all(tutti__links *links, int at, tutti__end_judge *judge, const void *why)
+{
+    for (tutti__control *c = links->controls; c; c = c->next) {
+        int rank = c->rank_at[at];
+
+        if (rank >= 0 && !atomic_load(&c->comm->peers[rank].left) && !c->verdict.set)
+            c->verdict = judge(c->comm, rank, why);
+    }
+}
+
 void tutti__link_end(tutti__links *links, int at, tutti__end_judge *judge, const void *why)
 {
     tutti__link *link = &links->at[at];
@@ -244,12 +254,7 @@ void tutti__link_end(tutti__links *links, int at, tutti__end_judge *judge, const
     tutti__link_clear(links, at);
     pthread_cond_broadcast(&links->changed);
     pthread_mutex_unlock(&links->lock);
-    for (tutti__control *c = links->controls; c; c = c->next) {
-        int rank = c->rank_at[at];
-
-        if (rank >= 0 && !atomic_load(&c->comm->peers[rank].left) && !c->verdict.set)
-            c->verdict = judge(c->comm, rank, why);
-    }
+    judge_all(links, at, judge, why);
 }
 
 static tutti__verdict judge_lost(const tutti__comm *comm, int rank, const void *why)
@@ -295,16 +300,29 @@ void tutti__links_end_broken(tutti__links *links)
     }
 }
 
+/* The peer is there, and learns from this rank why the groups that both are in die. */
+static void be_deaf(tutti__links *links, int at, int error)
+{
+    pthread_mutex_lock(&links->lock);
+    tutti__link_deafen(links, at);
+    pthread_mutex_unlock(&links->lock);
+    judge_all(links, at, judge_own, &(own_error){.error = error});
+}
+
 void tutti__link_read(tutti__links *links, int at)
 {
     const tutti__link *link = &links->at[at];
     size_t read = 0;
 
+    if (link->deaf) { /* it hung up */
+        hang_up(links, at);
+        return;
+    }
     while (read < BYTES_A_TURN) {
         ssize_t n = step(links, at);
 
         if (n < 0 && tutti__is_own_error(link->error))
-            tutti__link_end(links, at, judge_own, &(own_error){.error = link->error});
+            be_deaf(links, at, link->error);
         else if (n < 0)
             hang_up(links, at);
         if (n <= 0)

@@ -64,17 +64,33 @@ bool tutti__control_busy(const tutti__control *control, int rank)
     return false;
 }
 
+static void poll_for(const tutti__links *links, int at)
+{
+    const tutti__link *link = &links->at[at];
+    struct epoll_event event = {.events =
+                                    (link->deaf ? 0u : EPOLLIN) | (link->wants_out ? EPOLLOUT : 0u),
+                                .data.u32 = (uint32_t)at};
+
+    if (!link->over)
+        epoll_ctl(links->epoll, EPOLL_CTL_MOD, link->fd, &event);
+}
+
 static void want_out(tutti__links *links, int at, bool wants)
 {
     tutti__link *link = &links->at[at];
-    struct epoll_event event = {.events = EPOLLIN | (wants ? EPOLLOUT : 0u),
-                                .data.u32 = (uint32_t)at};
+    const bool differs = link->wants_out != wants;
 
     if (link->state != TUTTI__LINK_OPEN) /* all is sent when it is */
         return;
-    if (link->wants_out != wants && !link->over)
-        epoll_ctl(links->epoll, EPOLL_CTL_MOD, link->fd, &event);
     link->wants_out = wants;
+    if (differs)
+        poll_for(links, at);
+}
+
+void tutti__link_deafen(tutti__links *links, int at)
+{
+    links->at[at].deaf = true;
+    poll_for(links, at);
 }
 
 static void set_streaming(tutti__control *control, int rank, bool streaming)
@@ -224,16 +240,45 @@ void tutti__link_push(tutti__links *links, int at)
     pthread_mutex_unlock(&links->lock);
 }
 
+static tutti__frame goodbye_of(const tutti__control *control)
+{
+    return (tutti__frame){.kind = TUTTI__FRAME_GOODBYE,
+                          .id = atomic_load(&control->comm->peers[control->comm->rank].seen)};
+}
+
+static tutti__frame cause_of(const tutti__control *control, const tutti__cause *cause)
+{
+    return tutti__cause_frame(cause, atomic_load(&control->opening) &&
+                                         atomic_load(&control->heard) != TUTTI__HEARD_CAUSE);
+}
+
+/* What this rank's groups have told all that were connected: it has not, and sees only the connection's end. With the lock. */
+static void tell_newcomer(tutti__links *links, int at)
+{
+    for (tutti__control *c = links->controls; c; c = c->next) {
+        const bool dead = atomic_load(&c->comm->failed);
+        const tutti__wire_head head = {c->comm->id,
+                                       dead ? cause_of(c, &c->comm->cause) : goodbye_of(c)};
+
+        if (c->rank_at[at] >= 0 && (dead || c->says_goodbye))
+            tutti__link_send(links, at, &head, dead ? c->comm->cause.text : NULL, -1);
+    }
+}
+
 int tutti__link_opened(tutti__links *links, int at, int fd)
 {
+    bool is_new;
     int error;
 
     pthread_mutex_lock(&links->lock);
+    is_new = links->at[at].state == TUTTI__LINK_NONE;
     tutti__link_use(links, at, TUTTI__LINK_OPEN);
     links->at[at].fd = fd;
     error = links->at[at].send_error; /* a frame that waited for this is lost */
     if (!error)
         error = tutti__link_poll(links, at, fd);
+    if (!error && is_new)
+        tell_newcomer(links, at);
     pthread_cond_broadcast(&links->changed);
     pthread_mutex_unlock(&links->lock);
     tutti__link_push(links, at);
@@ -319,14 +364,13 @@ void tutti__control_send(tutti__control *control, int rank, const tutti__frame *
     pthread_mutex_unlock(&control->links->lock);
 }
 
-void tutti__control_send_near(tutti__control *control, const tutti__frame *head, const char *body)
+/* To the neighbours, and to all others of the group that have a connection. With the lock. */
+static void send_near(tutti__control *control, const tutti__frame *head, const char *body)
 {
     const tutti__wire_head whole = {control->comm->id, *head};
     tutti__links *links = control->links;
-    int n;
+    int n = links->n_used;
 
-    pthread_mutex_lock(&links->lock);
-    n = links->n_used;
     for (int i = 0; i < n; i++)
         if (control->rank_at[links->used[i]] >= 0)
             tutti__link_send(links, links->used[i], &whole, body, -1);
@@ -336,7 +380,16 @@ void tutti__control_send_near(tutti__control *control, const tutti__frame *head,
         if (links->at[at].state == TUTTI__LINK_NONE)
             tutti__link_send(links, at, &whole, body, -1);
     }
-    pthread_mutex_unlock(&links->lock);
+}
+
+void tutti__control_say_goodbye(tutti__control *control)
+{
+    const tutti__frame goodbye = goodbye_of(control);
+
+    pthread_mutex_lock(&control->links->lock);
+    control->says_goodbye = true;
+    send_near(control, &goodbye, NULL);
+    pthread_mutex_unlock(&control->links->lock);
 }
 
 void tutti__control_pass_left(tutti__control *control, int rank, int from, uint64_t seen)
@@ -356,16 +409,14 @@ void tutti__control_pass_left(tutti__control *control, int rank, int from, uint6
 
 void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
 {
-    const tutti__frame head =
-        tutti__cause_frame(cause, atomic_load(&control->opening) &&
-                                      atomic_load(&control->heard) != TUTTI__HEARD_CAUSE);
+    const tutti__frame head = cause_of(control, cause);
     tutti__flood_action action;
 
     pthread_mutex_lock(&control->links->lock);
     action = tutti__flood_step(&control->flood, &(tutti__flood_event){.kind = TUTTI__FLOOD_DEAD});
-    pthread_mutex_unlock(&control->links->lock);
     if (action.tell)
-        tutti__control_send_near(control, &head, cause->text);
+        send_near(control, &head, cause->text);
+    pthread_mutex_unlock(&control->links->lock);
 }
 
 void tutti__control_stream(tutti__control *control, int rank)

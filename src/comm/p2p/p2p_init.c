@@ -270,11 +270,8 @@ tutti_status tutti__p2p_share(tutti__p2p *p2p, const int *ranks, int n, bool one
     }
     if (error == ECONNRESET && self > 0) /* the rank that was to send it */
         (void)tutti__comm_fail_lost(p2p->comm, ranks[tutti__tree_parent((int)self)]);
-    if (error && error == handed.error) {
-        (void)tutti__control_fail_handed(p2p->control, &handed, "messages' shared memory");
-        (void)tutti__comm_fail(p2p->comm, TUTTI_ERR_MEMORY, handed.culprit, "%s",
-                               tutti_last_error());
-    }
+    if (error && error == handed.error)
+        (void)tutti__control_fail_without(p2p->control, &handed, "messages' shared memory");
     if (error)
         return tutti__comm_failed(p2p->comm)
                    ? tutti__comm_error(p2p->comm, NULL)

@@ -113,6 +113,7 @@ typedef struct tutti__job {
     sigset_t mask;
     struct sigaction sigpipe;
     char private_folder[PATH_MAX]; /* see job_files.c; "": none */
+    int folder_lock;               /* of it, shared by the launcher and the agent; -1: none */
     bool keeps_folder;             /* keep it when the job ends: it contains the user's output */
     bool merges;                   /* the output of all nodes' launchers (nodes.merges) */
     int flip_counter; /* an eventfd, in which workers count flipped bits (chaos.h); -1: none */

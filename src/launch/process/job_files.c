@@ -4,18 +4,25 @@
  *     ROOT/ID/attempt_K/RANK/{stdout.log,stderr.log,error.json}     K: the round
  *
  * ROOT is --log-dir. Without it, a private folder in $TMPDIR or /tmp, which is removed with the job unless streams were
- * redirected into it. It is made before the agent is forked, so that either of the two removes it if the other is killed. */
+ * redirected into it. It is made before the agent is forked, so that either of the two removes it if the other is killed. If both
+ * are, the next launcher does: both hold a lock on a file in it, and nobody does any more. */
 #include "launch/process/job_files.h"
 
 #include "base/terminal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* In a private folder that is to be removed; it contains the host's name: a file system may keep locks for each host. */
+static const char LOCK[] = "launcher";
 
 static bool wants_files(const tutti__launch_opts *opts)
 {
@@ -35,14 +42,99 @@ static bool make_private(tutti__job *job, const char *parent)
     return false;
 }
 
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place)
+{
+    (void)info;
+    (void)kind;
+    (void)place;
+    (void)remove(path); /* what cannot be removed keeps its folder */
+    return 0;
+}
+
+static void remove_folder(const char *path)
+{
+    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Whether the folder is of a launcher of this user and host that was killed, as was its agent. The lock is ours then: *fd_p. */
+static bool is_left(const char *folder, int *fd_p)
+{
+    char path[PATH_MAX], host[2][HOST_NAME_MAX + 1] = {""};
+    struct stat info;
+
+    if (snprintf(path, sizeof path, "%s/%s", folder, LOCK) >= (int)sizeof path ||
+        lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
+        return false;
+    *fd_p = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (*fd_p < 0)
+        return false;
+    if (fstat(*fd_p, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+        gethostname(host[0], sizeof host[0] - 1) == 0 &&
+        read(*fd_p, host[1], sizeof host[1] - 1) > 0 && strcmp(host[0], host[1]) == 0 &&
+        flock(*fd_p, LOCK_EX | LOCK_NB) == 0)
+        return true;
+    close(*fd_p);
+    return false;
+}
+
+static void remove_left(const char *parent)
+{
+    DIR *dir = opendir(parent);
+    const struct dirent *entry;
+    char folder[PATH_MAX];
+    int fd;
+
+    while (dir && (entry = readdir(dir))) {
+        if (fnmatch("tutti-??????", entry->d_name, 0) != 0 ||
+            snprintf(folder, sizeof folder, "%s/%s", parent, entry->d_name) >= (int)sizeof folder ||
+            !is_left(folder, &fd))
+            continue;
+        remove_folder(folder);
+        close(fd);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* It appears under its name when it is locked. Without it the folder is left if all are killed. */
+static void lock_private(tutti__job *job)
+{
+    char early[PATH_MAX + 32], path[PATH_MAX + 32], host[HOST_NAME_MAX + 1] = "";
+    int fd;
+
+    snprintf(path, sizeof path, "%s/%s", job->private_folder, LOCK);
+    snprintf(early, sizeof early, "%s/%s.new", job->private_folder, LOCK);
+    fd = open(early, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    if (gethostname(host, sizeof host - 1) == 0 &&
+        write(fd, host, strlen(host)) == (ssize_t)strlen(host) &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0 && rename(early, path) == 0)
+        job->folder_lock = fd;
+    else
+        close(fd);
+}
+
+/* For the job in `parent`; also removes what earlier ones left there. */
+static bool open_private(tutti__job *job, const char *parent)
+{
+    remove_left(parent);
+    if (!make_private(job, parent))
+        return false;
+    if (!job->keeps_folder)
+        lock_private(job);
+    return true;
+}
+
 tutti_status tutti__files_open(tutti__job *job)
 {
     const char *parent = getenv("TMPDIR");
 
+    job->folder_lock = -1;
     if (job->opts.log_dir)
         return TUTTI_OK;
     job->keeps_folder = wants_files(&job->opts);
-    if ((parent && *parent && make_private(job, parent)) || make_private(job, "/tmp")) {
+    if ((parent && *parent && open_private(job, parent)) || open_private(job, "/tmp")) {
         if (job->keeps_folder)
             tutti__print_line(stderr,
                               "%s: the files of this job are in %s (--log-dir names another place)",
@@ -57,19 +149,12 @@ tutti_status tutti__files_open(tutti__job *job)
                              parent && *parent ? parent : "/tmp");
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place)
-{
-    (void)info;
-    (void)kind;
-    (void)place;
-    (void)remove(path); /* what cannot be removed keeps its folder */
-    return 0;
-}
-
 void tutti__files_close(const tutti__job *job)
 {
     if (*job->private_folder && !job->keeps_folder)
-        nftw(job->private_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        remove_folder(job->private_folder);
+    if (job->folder_lock >= 0)
+        close(job->folder_lock);
 }
 
 /* --log-dir or the private folder; NULL: neither. */

@@ -1,7 +1,8 @@
 /* server.c -- serves a dictionary over TCP from one thread.   SPDX-License-Identifier: MIT
  *
  * Each authenticated connection is a small state machine: it sends requests one after another. A get of an absent
- * key leaves its connection waiting, until a set of the key or its deadline answers it. A connection that sends invalid
+ * key leaves its connection waiting, until a set of the key or its deadline answers it; a GET_ALL also until a compare-and-set of the key
+ * that is to end it. A connection that sends invalid
  * data is closed, without effect on the others. */
 #include "comm/bootstrap/store/store.h"
 
@@ -213,6 +214,14 @@ static const char *absent_key(const tutti__server *s, connection *c)
     return NULL;
 }
 
+/* The key that ends the wait; NULL: none. */
+static const char *until_key(const connection *c)
+{
+    return c->frame.op == TUTTI__GET_ALL && c->frame.expected_bytes > 0
+               ? keys_of(c) + c->frame.value_bytes
+               : NULL;
+}
+
 /* One of them may have been deleted while others were waited for: it has no bytes. `to` NULL: only their number. */
 static size_t put_values(const tutti__server *s, const connection *c, char *to)
 {
@@ -257,11 +266,16 @@ static void reply_found(tutti__server *s, connection *c)
 
 static void reply_or_wait(tutti__server *s, connection *c)
 {
-    const char *key = absent_key(s, c);
+    const char *key = absent_key(s, c), *until = until_key(c);
+    const tutti__entry *entry;
 
     leave_list(&c->waits);
     if (!key) {
         reply_found(s, c);
+        return;
+    }
+    if (until && (entry = tutti__dictionary_find(&s->dictionary, until)) != NULL) {
+        reply(s, c, TUTTI_ERR_ABORTED, 0, entry->value, entry->bytes);
         return;
     }
     c->waiting = true;
@@ -283,12 +297,22 @@ static void answer_waiting(tutti__server *s, const char *key)
     }
 }
 
+/* Those whose wait ends with this key. */
+static void end_waits(tutti__server *s, const char *key)
+{
+    for (connection *c = s->connections; c; c = c->next)
+        if (c->waiting && until_key(c) && strcmp(until_key(c), key) == 0)
+            reply_or_wait(s, c);
+}
+
 /* False: invalid. */
 static bool begin_wait(tutti__server *s, connection *c)
 {
     const tutti__request_frame *f = &c->frame;
+    const size_t bytes = (size_t)f->value_bytes + f->expected_bytes;
 
-    if (f->op == TUTTI__GET_ALL && (f->value_bytes == 0 || keys_of(c)[f->value_bytes - 1] != '\0'))
+    if (f->op == TUTTI__GET_ALL && (f->value_bytes == 0 || keys_of(c)[f->value_bytes - 1] != '\0' ||
+                                    keys_of(c)[bytes - 1] != '\0'))
         return false;
     c->known = 0;
     c->deadline = tutti__now_ms() + (double)f->number;
@@ -326,6 +350,7 @@ static void serve(tutti__server *s, connection *c)
     case TUTTI__COMPARE_SET:
         status = tutti__dictionary_compare_set(&s->dictionary, key, expected, f->expected_bytes,
                                                value, f->value_bytes, &now, &bytes);
+        end_waits(s, key);
         break;
     case TUTTI__DELETE:
         number = tutti__dictionary_delete(&s->dictionary, key);

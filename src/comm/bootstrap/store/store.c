@@ -98,12 +98,13 @@ tutti_status tutti_store_add(tutti_store *store, const char *key, int64_t amount
 }
 
 tutti_status tutti__store_exchange(tutti_store *store, const tutti__request *own,
-                                   tutti__wanted *wanted, int n, int timeout_ms)
+                                   tutti__wanted *wanted, int n, tutti__wanted *until,
+                                   int timeout_ms)
 {
     const double deadline = tutti__now_ms() + timeout_ms;
 
     if (store->ops->exchange)
-        return store->ops->exchange(store, own, wanted, n, timeout_ms);
+        return store->ops->exchange(store, own, wanted, n, until, timeout_ms);
     if (own)
         TUTTI_TRY(store->ops->ask(store, own, &(tutti__reply){0}));
     for (int i = 0; i < n; i++) {

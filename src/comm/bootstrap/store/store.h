@@ -56,7 +56,7 @@ typedef struct tutti__request {
         TUTTI__DELETE,
         TUTTI__COUNT, /* the number of keys; `key` is not used */
         /* TCP only: waits for all keys of `value`, each with its zero at the end; the reply is for each a uint32_t and that many
-         * bytes. `key` is for messages */
+         * bytes. `key` is for messages. `expected`: a key, with its zero, with which the wait ends in ABORTED, and that key's value; empty: none */
         TUTTI__GET_ALL
     } op;
     const char *key;
@@ -86,16 +86,18 @@ typedef struct tutti__wanted {
 } tutti__wanted;
 
 /* Sets `own` (NULL: none), and waits for all n > 0 keys, in one round trip where the store can. TIMEOUT without message: `own` is set,
- * and some of the keys are absent; they are asked for again with `own` NULL. Errors: as those of tutti_store_get. */
+ * and some of the keys are absent; they are asked for again with `own` NULL. ABORTED without message: likewise, but there is
+ * the key `until` (NULL: none), whose value is delivered; only a store over TCP looks at it. Errors: as those of tutti_store_get. */
 tutti_status tutti__store_exchange(tutti_store *store, const tutti__request *own,
-                                   tutti__wanted *wanted, int n, int timeout_ms);
+                                   tutti__wanted *wanted, int n, tutti__wanted *until,
+                                   int timeout_ms);
 
 /* ask returns TIMEOUT and FORMAT without message (store.c makes it), other errors with one. */
 typedef struct tutti__store_ops {
     tutti_status (*ask)(tutti_store *store, const tutti__request *request, tutti__reply *reply);
     /* tutti__store_exchange in one round trip; NULL: by single requests */
     tutti_status (*exchange)(tutti_store *store, const tutti__request *own, tutti__wanted *wanted,
-                             int n, int timeout_ms);
+                             int n, tutti__wanted *until, int timeout_ms);
     tutti_status (*clone)(tutti_store *store, tutti_store **clone_p);
     void (*free)(tutti_store *store);
 } tutti__store_ops;
@@ -131,6 +133,8 @@ int tutti__server_n_others(const tutti__server *server);
 int tutti__store_n_clients(tutti_store *store);
 /* Waits until there are none. */
 void tutti__store_linger(tutti_store *store, double deadline);
+/* Closes this process's unused connections to it, so that who hosts it need not wait for them; the next call makes one. */
+void tutti__store_hang_up(tutti_store *store);
 /* Ends all attempts of the job before this one: their ranks are disconnected and rejected. */
 void tutti__server_fence(tutti__server *server, uint32_t attempt);
 /* The same for a store that this process hosts. */

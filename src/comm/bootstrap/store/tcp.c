@@ -57,6 +57,9 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
     (void)tutti__connector_wait(&c, deadline);
     if (c.error)
         return fail_connect(t, c.error);
+    /* One that has proven that it is the store may be busy, or just ending: it is asked again as long as one that is not there yet. */
+    if (c.status == TUTTI_ERR_PEER && c.handshake.next == TUTTI__AWAIT_VERDICT)
+        return TUTTI_ERR_TIMEOUT;
     /* A server that accepts and does not answer is not a store, like one that hangs up. */
     if (c.status == TUTTI_ERR_TIMEOUT)
         return TUTTI_ERR_PEER;
@@ -278,9 +281,13 @@ static char *join_keys(const tutti__wanted *wanted, int n, size_t *bytes_p)
 }
 
 static tutti_status tcp_exchange(tutti_store *store, const tutti__request *own,
-                                 tutti__wanted *wanted, int n, int timeout_ms)
+                                 tutti__wanted *wanted, int n, tutti__wanted *until, int timeout_ms)
 {
-    tutti__request get = {.op = TUTTI__GET_ALL, .key = wanted[0].key, .number = timeout_ms};
+    tutti__request get = {.op = TUTTI__GET_ALL,
+                          .key = wanted[0].key,
+                          .expected = until ? until->key : NULL,
+                          .expected_bytes = until ? strlen(until->key) + 1 : 0,
+                          .number = timeout_ms};
     const tutti__request *const requests[] = {own ? own : &get, &get};
     const int count = own ? 2 : 1;
     tutti__reply replies[2] = {0}, *all = &replies[count - 1];
@@ -302,9 +309,22 @@ static tutti_status tcp_exchange(tutti_store *store, const tutti__request *own,
         status = (tutti_status)ins[count - 1].status;
     if (status == TUTTI_OK)
         status = deliver_all(store, all, wanted, n);
+    if (status == TUTTI_ERR_ABORTED && until) {
+        if (all->bytes <= until->bytes)
+            memcpy(until->value, all->value, all->bytes);
+        until->bytes = all->bytes;
+    }
     free(keys);
     free(all->value);
     return status;
+}
+
+static void hang_up(tcp_store *t)
+{
+    pthread_mutex_lock(&t->lock);
+    while (t->n_idle > 0)
+        close(t->idle[--t->n_idle]);
+    pthread_mutex_unlock(&t->lock);
 }
 
 static void tcp_free(tutti_store *store)
@@ -313,8 +333,7 @@ static void tcp_free(tutti_store *store)
 
     if (atomic_fetch_sub(&t->users, 1) > 1)
         return;
-    while (t->n_idle > 0)
-        close(t->idle[--t->n_idle]);
+    hang_up(t);
     if (t->hosted)
         tutti__server_free(t->hosted);
     pthread_mutex_destroy(&t->lock);
@@ -376,6 +395,12 @@ void tutti__store_linger(tutti_store *store, double deadline)
 {
     while (tutti__store_n_clients(store) > 0 && tutti__now_ms() < deadline)
         poll(NULL, 0, 2);
+}
+
+void tutti__store_hang_up(tutti_store *store)
+{
+    if (store->ops == &TCP_OPS)
+        hang_up((tcp_store *)store);
 }
 
 void tutti__store_fence(tutti_store *store, int attempt)

@@ -68,11 +68,8 @@ static int take_block(tutti__comm *comm, struct tutti__control *control, double 
     int error = tutti__control_take_spread(control, comm->outer_ranks, comm->size, comm->rank,
                                            &handed, deadline);
 
-    if (error && error == handed.error) {
-        (void)tutti__control_fail_handed(control, &handed, WHAT);
-        (void)tutti__comm_fail(tutti__comm_outermost(comm), TUTTI_ERR_MEMORY, handed.culprit, "%s",
-                               tutti_last_error());
-    }
+    if (error && error == handed.error)
+        (void)tutti__control_fail_without(control, &handed, WHAT);
     if (error)
         return error;
     error = tutti__shared_mapping_take(handed.fd, page, &mapping);
