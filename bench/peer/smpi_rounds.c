@@ -146,7 +146,8 @@ static int run(tutti__tcp *tcp, size_t bytes, size_t chunk, const char *name)
                            .divisor = (size_t)tcp->comm->size};
     double begin, mine, slowest = 0;
 
-    r.call.block[1] = tcp->comm->size > switch_hosts ? switch_hosts : 0;
+    if (tcp->comm->size > switch_hosts)
+        r.call.block[1] = tcp->comm->size % switch_hosts == 0 ? switch_hosts : tcp->comm->size;
     if (!r.algorithm || !tutti__coll_fits(r.algorithm, &r.call))
         return 0;
     r.dst = op.dst = memory_of(bytes);

@@ -3,7 +3,7 @@
  *
  *     wire RATE_MBIT DELAY_US PID...     10.88.0.(i+1) is the namespace of the i-th process, whose interface is called eth0
  *
- * A packet leaves when those before it have left, is under way for the delay, and comes in when those before it have come in. Ends with
+ * A packet leaves when those of its end before it have left, is under way for the delay, and comes in when those that came before it have come in. Ends with
  * its standard input. Needs root and /dev/net/tun; that a kernel has no netem does not matter. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,9 +23,9 @@
 enum { MOST = 254, PACKET = 9100, HEAP = 1 << 18 };
 
 typedef struct packet {
-    int64_t at; /* when it is there, ns */
+    int64_t at; /* when it reaches the link to its end, then when it has passed it; ns */
     uint64_t order;
-    int to, bytes;
+    int to, bytes, has_passed;
     char data[];
 } packet;
 
@@ -116,15 +116,24 @@ static int take(wire *w, int from)
         return 1;
     w->out_free[from] = (w->out_free[from] > now ? w->out_free[from] : now) + passes;
     p->at = w->out_free[from] + w->delay;
-    if (p->at < w->in_free[to] + passes)
-        p->at = w->in_free[to] + passes;
-    w->in_free[to] = p->at;
+    p->has_passed = 0;
     p->order = w->order++;
     p->to = to;
     p->bytes = bytes;
     memcpy(p->data, buffer, (size_t)bytes);
     push(p);
     return 1;
+}
+
+/* Links take packets in the order in which they come, not in which they were sent. */
+static void come(wire *w, packet *p)
+{
+    const int64_t free_at = w->in_free[p->to] + (int64_t)(w->ns_a_byte * p->bytes);
+
+    p->at = p->at > free_at ? p->at : free_at;
+    w->in_free[p->to] = p->at;
+    p->has_passed = 1;
+    push(p);
 }
 
 static void run(wire *w)
@@ -148,6 +157,10 @@ static void run(wire *w)
         while (n_heap > 0 && heap[0]->at <= now_ns()) {
             packet *p = pop();
 
+            if (!p->has_passed) {
+                come(w, p);
+                continue;
+            }
             if (write(w->fd[p->to], p->data, (size_t)p->bytes) < 0 && errno != EAGAIN)
                 perror("wire");
             free(p);

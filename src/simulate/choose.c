@@ -24,14 +24,16 @@ tutti__coll_links tutti__sim_coll_links(const tutti__sim_links *l, const tutti__
     return to;
 }
 
+/* As tutti__shape_of says of ranks with these places. */
 static tutti__shape shape_of(const tutti__machines *m)
 {
-    tutti__shape shape = {.size = m->ranks, .share = m->per_host};
+    const int block[] = {m->per_host, m->per_host * m->per_switch};
+    tutti__shape shape = {.size = m->ranks,
+                          .farthest = (m->hosts > 1) + (m->switches > 1),
+                          .share = m->ranks % m->per_host == 0 ? m->per_host : 1};
 
-    if (m->hosts > 1)
-        shape.block[shape.farthest++] = m->per_host;
-    if (m->switches > 1)
-        shape.block[shape.farthest++] = m->per_host * m->per_switch;
+    for (int i = 0; i < shape.farthest && (i == 0 || tutti__shape_has(&shape, i - 1)); i++)
+        shape.block[i] = m->ranks % block[i] == 0 ? block[i] : m->ranks;
     return shape;
 }
 

@@ -381,7 +381,7 @@ static bool is_product(int n)
 }
 
 /* The common order of a level's places, from its definition in order.h. */
-static uint64_t sum_of_places(uint64_t *sum, int places)
+static uint64_t sum_of_places(uint64_t *sum, int places, bool near_first)
 {
     int kept = places, n, divided = 1;
     bool given = false;
@@ -393,9 +393,13 @@ static uint64_t sum_of_places(uint64_t *sum, int places)
 
         n /= r;
         divided *= r;
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
+            uint64_t left = sum[near_first ? i * r : i];
+
             for (int k = 1; k < r; k++)
-                sum[i] = sum_of(sum[i], sum[i + k * n]);
+                left = sum_of(left, sum[near_first ? i * r + k : i + k * n]);
+            sum[i] = left;
+        }
         if (given || (n > 1 && divided < 12 && divided * radix_of(n) <= 28))
             continue;
         for (int x = kept; x < places; x++)
@@ -405,7 +409,7 @@ static uint64_t sum_of_places(uint64_t *sum, int places)
     return sum[0];
 }
 
-/* Of the block of a level that begins with a rank. */
+/* Of the block of a level that begins with a rank. A block of all ranks says that they stand in the order of a topology. */
 static uint64_t sum_of_block(const tutti__coll *call, int level, int first, size_t index)
 {
     int block = level < TUTTI__COLL_LEVELS && call->block[level] ? call->block[level] : call->size,
@@ -415,14 +419,15 @@ static uint64_t sum_of_block(const tutti__coll *call, int level, int first, size
     for (int i = 0; i < block / below; i++)
         sum[i] = level > 0 ? sum_of_block(call, level - 1, first + i * below, index)
                            : leaf(first + i, index).hash;
-    return sum_of_places(sum, block / below);
+    return sum_of_places(sum, block / below, call->block[0] > 1 || call->block[1] > 1);
 }
 
 static uint64_t common_sum(const world *w, size_t index)
 {
     int levels = 0;
 
-    while (levels < TUTTI__COLL_LEVELS && w->call.block[levels])
+    while (levels < TUTTI__COLL_LEVELS && w->call.block[levels] &&
+           w->call.block[levels] < w->call.size)
         levels++;
     if (!w->sums[index])
         w->sums[index] = sum_of_block(&w->call, levels, 0, index);
@@ -583,14 +588,14 @@ static void test_every_algorithm(void **state)
     }
 }
 
-/* Hosts below switches; those of a group with a rank a host; blocks, and numbers of them, of which some are no powers of two, or no products of 2, 3, 5, 7. */
+/* Hosts below switches; those of a group with a rank a host; blocks, and numbers of them, of which some are no powers of two, or no products of 2, 3, 5, 7; and unequal ones. */
 static void test_levels(void **state)
 {
     static const struct {
         int size, block[2];
-    } LAYOUTS[] = {{16, {2, 8}},  {16, {1, 4}}, {32, {4, 8}}, {24, {2, 8}},
-                   {27, {3, 9}},  {22, {11}},   {33, {3}},    {44, {2, 22}},
-                   {63, {7, 21}}, {52, {13}},   {61, {0}}};
+    } LAYOUTS[] = {{16, {2, 8}}, {16, {1, 4}},  {32, {4, 8}},  {24, {2, 8}},  {27, {3, 9}},
+                   {22, {11}},   {33, {3}},     {44, {2, 22}}, {63, {7, 21}}, {52, {13}},
+                   {61, {0}},    {61, {1, 61}}, {23, {23}},    {44, {2, 44}}, {33, {1, 33}}};
 
     (void)state;
     for (size_t a = 0; a < tutti__coll_n_algorithms; a++)

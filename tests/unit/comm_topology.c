@@ -118,10 +118,15 @@ static void test_shapes(void **state)
     assert_false(shape("aA bB cA dB", &s, why, sizeof why));
     assert_string_equal(why, "those of the switch of rank 0 and of rank 2 are not consecutive");
     assert_true(s.block[0] == 0 && s.farthest == 2);
-    assert_false(shape("aA bA cA dB", &s, why, sizeof why));
-    assert_string_equal(why, "those of the switch of rank 0 and of rank 3 are not equally many");
-    assert_false(shape("aA aA bA", &s, why, sizeof why));
-    assert_true(s.farthest == 1);
+    assert_true(shape("aA bA cA dB", &s, why, sizeof why));
+    assert_true(s.block[0] == 1 && s.block[1] == 4 && s.block[2] == 0 && s.farthest == 2);
+    assert_true(shape("aA aA bA", &s, why, sizeof why));
+    assert_true(s.block[0] == 3 && s.block[1] == 0 && s.farthest == 1 && s.share == 1);
+    assert_true(shape("aA aA bA cB", &s, why, sizeof why));
+    assert_true(s.block[0] == 4 && s.block[1] == 0 && s.farthest == 2 && s.share == 1);
+    assert_false(shape("aA bA bA aA cA", &s, why, sizeof why));
+    assert_string_equal(why, "those of the host of rank 0 and of rank 3 are not consecutive");
+    assert_true(s.block[0] == 0 && s.farthest == 1);
 }
 
 static void test_order_of_hosts(void **state)

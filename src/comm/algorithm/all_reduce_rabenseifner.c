@@ -72,14 +72,14 @@ static void receive(const tutti__coll *call, const tutti__order *o, int from, in
 }
 
 /* A step of halving in the other direction: whoever has received another's part of the sum in it sends that its result. */
-static void give_back(const tutti__coll *call, const tutti__order *o, int rank, int step,
-                      tutti__coll_round *out)
+static void unfold(const tutti__coll *call, const tutti__order *o, int rank, int step,
+                   tutti__coll_round *out)
 {
-    const int givers = tutti__order_givers(o, rank, step), takers = tutti__order_takers(o, step);
+    const int extras = tutti__order_extras(o, rank, step), proxies = tutti__order_proxies(o, step);
 
-    if (tutti__order_gives(o, rank, step))
-        for (int i = 0; i < takers; i++)
-            receive(call, o, tutti__order_taker(o, rank, step, i), step, out);
+    if (tutti__order_folds(o, rank, step))
+        for (int i = 0; i < proxies; i++)
+            receive(call, o, tutti__order_proxy(o, rank, step, i), step, out);
     if (!tutti__order_takes_part(o, rank, step))
         return;
     for (int i = 1; i < o->step[step].radix; i++) {
@@ -88,8 +88,8 @@ static void give_back(const tutti__coll *call, const tutti__order *o, int rank, 
         send(call, o, peer, rank, step, out);
         receive(call, o, peer, step, out);
     }
-    for (int i = 0; i < givers; i++)
-        send(call, o, tutti__order_giver(o, rank, step, i), rank, step, out);
+    for (int i = 0; i < extras; i++)
+        send(call, o, tutti__order_extra(o, rank, step, i), rank, step, out);
 }
 
 static void round_of_part(const tutti__coll *call, const tutti__order *o, int rank, size_t round,
@@ -100,11 +100,11 @@ static void round_of_part(const tutti__coll *call, const tutti__order *o, int ra
 
     if (round < halving)
         tutti__halving_round(call, o, rank, round, out);
-    else if (round == halving && tutti__order_is_number(o, rank))
+    else if (round == halving && tutti__order_is_base(o, rank))
         tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(mine.at),
                           tutti__coll_work(mine.at), mine.count);
     else if (round > halving && round <= halving + (size_t)o->n_steps)
-        give_back(call, o, rank, o->n_steps - (int)(round - halving), out);
+        unfold(call, o, rank, o->n_steps - (int)(round - halving), out);
 }
 
 static void round_of(const tutti__coll *call, int rank, size_t round, tutti__coll_round *out)

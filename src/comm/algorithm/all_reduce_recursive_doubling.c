@@ -3,22 +3,21 @@
  *
  * All partners of an exchange add in the common order, so all have the same bits.
  *
- *     copy │ exchange, add │ exchange, add │ ... │ finish │ the result, for those that only gave */
+ *     copy │ exchange, add │ exchange, add │ ... │ finish │ the result, for extra ranks */
 #include "comm/algorithm/order.h"
 
 static size_t n_rounds(const tutti__coll *call)
 {
     const tutti__order o = tutti__order_of(call);
 
-    return 2 + 2 * (size_t)o.n_steps + (o.numbers < o.ranks);
+    return 2 + 2 * (size_t)o.n_steps + (o.base < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
 {
     const tutti__order o = tutti__order_of(call);
-    const size_t steps = tutti__order_actions(&o), last = (size_t)tutti__order_represented(&o, 0);
 
-    return steps > last ? steps : last;
+    return tutti__order_actions(&o);
 }
 
 static size_t work(const tutti__coll *call, int rank)
@@ -35,14 +34,14 @@ static void exchange(const tutti__coll *call, const tutti__order *o, int rank, i
     const tutti__order_sum sum = {tutti__coll_work(0), tutti__coll_work(0),
                                   tutti__coll_work(call->count), call->count};
     const bool takes_part = tutti__order_takes_part(o, rank, step);
-    const int takers = tutti__order_takers(o, step);
+    const int proxies = tutti__order_proxies(o, step);
 
     if (adds && takes_part)
         tutti__order_add(o, rank, step, &sum, out);
     if (adds)
         return;
-    for (int i = 0; i < takers && tutti__order_gives(o, rank, step); i++)
-        tutti__coll_send(out, tutti__order_taker(o, rank, step, i), sum.own, call->count);
+    for (int i = 0; i < proxies && tutti__order_folds(o, rank, step); i++)
+        tutti__coll_send(out, tutti__order_proxy(o, rank, step, i), sum.own, call->count);
     for (int i = 1; i < o->step[step].radix && takes_part; i++)
         tutti__coll_send(out, tutti__order_next(o, rank, step, i), sum.own, call->count);
     if (takes_part)
@@ -59,7 +58,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
                           call->count);
     else if (round < finish)
         exchange(call, &o, rank, (int)(round - 1) / 2, round % 2 == 0, out);
-    else if (round == finish && tutti__order_is_number(&o, rank))
+    else if (round == finish && tutti__order_is_base(&o, rank))
         tutti__coll_local(out, TUTTI__COLL_FINISH, tutti__coll_dst(0), tutti__coll_work(0),
                           call->count);
     else if (round > finish)

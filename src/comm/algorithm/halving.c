@@ -12,32 +12,31 @@ static size_t elements(const tutti__coll *call)
     return scatters(call) ? call->count * (size_t)call->size : call->count;
 }
 
-static size_t begin_of(const tutti__coll *call, const tutti__order *o, int number)
+static size_t begin_of(const tutti__coll *call, const tutti__order *o, int vrank)
 {
-    size_t n = (size_t)o->numbers, k = (size_t)number, each = call->count / n,
-           larger = call->count % n;
+    size_t n = (size_t)o->base, k = (size_t)vrank, each = call->count / n, larger = call->count % n;
 
     if (scatters(call))
-        return (size_t)tutti__order_first(o, number) * call->count;
+        return (size_t)tutti__order_first(o, vrank) * call->count;
     return k * each + (k < larger ? k : larger);
 }
 
-tutti__piece tutti__halving_parts(const tutti__coll *call, const tutti__order *o, int number, int n)
+tutti__piece tutti__halving_parts(const tutti__coll *call, const tutti__order *o, int vrank, int n)
 {
-    size_t begin = begin_of(call, o, number);
+    size_t begin = begin_of(call, o, vrank);
 
-    return (tutti__piece){begin, begin_of(call, o, number + n) - begin};
+    return (tutti__piece){begin, begin_of(call, o, vrank + n) - begin};
 }
 
 tutti__piece tutti__halving_after(const tutti__coll *call, const tutti__order *o, int rank,
                                   int step)
 {
-    const int width = step < 0 ? o->numbers : o->step[step].width;
+    const int width = step < 0 ? o->base : o->step[step].width;
 
-    return tutti__halving_parts(call, o, tutti__order_number(o, rank) / width * width, width);
+    return tutti__halving_parts(call, o, tutti__order_vrank(o, rank) / width * width, width);
 }
 
-/* Pieces of ranks stand in WORK in the order of numbers. */
+/* Pieces of ranks stand in WORK in the order of vranks. */
 static bool moves_pieces(const tutti__coll *call, const tutti__order *o)
 {
     return scatters(call) && !tutti__order_is_of_ranks(o);
@@ -61,7 +60,7 @@ size_t tutti__halving_actions(const tutti__coll *call, const tutti__order *o)
     return moves_pieces(call, o) && (size_t)call->size > steps ? (size_t)call->size : steps;
 }
 
-/* The data, and what comes in in a step, which is most at the first numbers: their parts are the largest, and most give to them. */
+/* The data, and what comes in in a step, which is most at the first vranks: their parts are the largest, and most extra ranks fold into theirs. */
 size_t tutti__halving_work(const tutti__coll *call, int rank)
 {
     const tutti__order o = tutti__order_of(call);
@@ -86,8 +85,8 @@ static void copy(const tutti__coll *call, const tutti__order *o, tutti__coll_rou
                           elements(call));
         return;
     }
-    for (int number = 0; number < o->numbers; number++) {
-        const int rank = tutti__order_rank(o, number), n = tutti__order_represented(o, rank);
+    for (int vrank = 0; vrank < o->base; vrank++) {
+        const int rank = tutti__order_rank(o, vrank), n = tutti__order_represented(o, rank);
 
         for (int i = 0; i < n; i++) {
             const size_t from = (size_t)tutti__order_represented_rank(o, rank, i) * call->count;
@@ -103,7 +102,7 @@ static void copy(const tutti__coll *call, const tutti__order *o, tutti__coll_rou
 static tutti__coll_at own(const tutti__coll *call, const tutti__order *o, int rank, int step,
                           size_t at)
 {
-    const bool summed = step > 0 && tutti__order_given_at(o, rank) > 0;
+    const bool summed = step > 0 && tutti__order_extra_level(o, rank) > 0;
 
     return summed || n_copies(call, o) > 0 ? tutti__coll_work(at) : tutti__coll_src(at);
 }
@@ -119,16 +118,16 @@ static void exchange(const tutti__coll *call, const tutti__order *o, int rank, i
     }
 }
 
-static void give(const tutti__coll *call, const tutti__order *o, int rank, int step,
+static void fold(const tutti__coll *call, const tutti__order *o, int rank, int step,
                  tutti__coll_round *out)
 {
-    const int takers = tutti__order_takers(o, step);
+    const int proxies = tutti__order_proxies(o, step);
 
-    for (int i = 0; i < takers; i++) {
-        const int taker = tutti__order_taker(o, rank, step, i);
-        const tutti__piece theirs = tutti__halving_after(call, o, taker, step);
+    for (int i = 0; i < proxies; i++) {
+        const int proxy = tutti__order_proxy(o, rank, step, i);
+        const tutti__piece theirs = tutti__halving_after(call, o, proxy, step);
 
-        tutti__coll_send(out, taker, own(call, o, rank, step, theirs.at), theirs.count);
+        tutti__coll_send(out, proxy, own(call, o, rank, step, theirs.at), theirs.count);
     }
 }
 
@@ -144,9 +143,9 @@ void tutti__halving_round(const tutti__coll *call, const tutti__order *o, int ra
     } else if (round >= tutti__halving_rounds(call, o)) {
         return;
     } else if (tutti__order_takes_part(o, rank, step)) {
-        const tutti__piece kept = tutti__halving_after(call, o, rank, step);
-        const tutti__order_sum sum = {own(call, o, rank, step, kept.at), tutti__coll_work(kept.at),
-                                      tutti__coll_work(elements(call)), kept.count};
+        const tutti__piece left = tutti__halving_after(call, o, rank, step);
+        const tutti__order_sum sum = {own(call, o, rank, step, left.at), tutti__coll_work(left.at),
+                                      tutti__coll_work(elements(call)), left.count};
 
         if (adds) {
             tutti__order_add(o, rank, step, &sum, out);
@@ -154,7 +153,7 @@ void tutti__halving_round(const tutti__coll *call, const tutti__order *o, int ra
         }
         exchange(call, o, rank, step, out);
         tutti__order_receive(o, rank, step, &sum, out);
-    } else if (!adds && tutti__order_gives(o, rank, step)) {
-        give(call, o, rank, step, out);
+    } else if (!adds && tutti__order_folds(o, rank, step)) {
+        fold(call, o, rank, step, out);
     }
 }

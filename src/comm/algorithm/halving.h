@@ -1,4 +1,4 @@
-/* halving.h -- recursive halving, or division by another radix (order.h): in each step ranks exchange what is left for the others of it, after which each number has
+/* halving.h -- recursive halving, or division by another radix (order.h): in each step ranks exchange what is left for the others of it, after which each base rank has
  * the sum of its part.   SPDX-License-Identifier: MIT
  *
  *     copy, if sums are wide │ half of all: exchange, add │ a quarter: exchange, add │ ...
@@ -9,9 +9,8 @@
 
 #include "comm/algorithm/order.h"
 
-/* The parts of consecutive numbers: of a piece equal ones, of a piece for each rank those of the ranks that the number represents. */
-tutti__piece tutti__halving_parts(const tutti__coll *call, const tutti__order *o, int number,
-                                  int n);
+/* The parts of n consecutive vranks: of a piece equal ones, of a piece for each rank those of the ranks that the base rank represents. */
+tutti__piece tutti__halving_parts(const tutti__coll *call, const tutti__order *o, int vrank, int n);
 /* The parts that the rank has after a step; of step -1: before all. */
 tutti__piece tutti__halving_after(const tutti__coll *call, const tutti__order *o, int rank,
                                   int step);

@@ -9,30 +9,37 @@ static uint64_t id_of(const tutti__places *p, int rank, int level)
     return level == 0 ? p->hosts[rank] : p->switches ? p->switches[rank].id[level - 1] : 0;
 }
 
-/* The length of the blocks of a level; 0: they are unequal, or a block is in two places, both named. n: there is one, or none is known. */
+/* The length of the blocks of a level; n: there is one, or none is known, or they are unequal; 0: one of them is in two places, both named. */
 static int block_of(const tutti__places *p, const int *ranks, int n, int level, int *first_p,
                     int *other_p)
 {
-    int length = 0, begin = 0;
+    int length = 0;
+    bool equal = true;
 
     if (id_of(p, ranks[0], level) == 0)
         return n;
-    for (int i = 1; i <= n; i++) {
+    for (int i = 1, begin = 0; i <= n; i++) {
         if (i < n && id_of(p, ranks[i], level) == id_of(p, ranks[begin], level))
             continue;
         length = begin == 0 ? i : length;
-        *first_p = ranks[0];
-        *other_p = ranks[begin];
-        if (i - begin != length)
-            return 0;
-        for (int earlier = 0; earlier < begin; earlier += length)
-            if (id_of(p, ranks[earlier], level) == id_of(p, ranks[begin], level)) {
+        equal = equal && i - begin == length;
+        for (int earlier = 0; earlier < i && i < n; earlier++)
+            if (id_of(p, ranks[earlier], level) == id_of(p, ranks[i], level)) {
                 *first_p = ranks[earlier];
+                *other_p = ranks[i];
                 return 0;
             }
         begin = i;
     }
-    return length;
+    return equal ? length : n;
+}
+
+static bool has_several(const tutti__places *p, const int *ranks, int n, int level)
+{
+    for (int i = 1; i < n; i++)
+        if (id_of(p, ranks[i], level) != id_of(p, ranks[0], level))
+            return true;
+    return false;
 }
 
 bool tutti__shape_of(const tutti__places *places, const int *ranks, int n, tutti__shape *shape,
@@ -41,26 +48,24 @@ bool tutti__shape_of(const tutti__places *places, const int *ranks, int n, tutti
     bool follows = true;
 
     *shape = (tutti__shape){.size = n, .share = 1};
-    for (int level = 0; level < TUTTI__COLL_LEVELS; level++) {
+    for (int level = 0; level < TUTTI__COLL_LEVELS && has_several(places, ranks, n, level);
+         level++) {
         int first = 0, other = 0;
-        const int block = block_of(places, ranks, n, level, &first, &other);
 
-        if (block == n)
-            break;
         shape->farthest = level + 1;
-        shape->block[level] = block;
-        if (block > 0 || !follows)
+        if (!follows || (level > 0 && !tutti__shape_has(shape, level - 1)))
+            continue;
+        shape->block[level] = block_of(places, ranks, n, level, &first, &other);
+        if (shape->block[level] > 0)
             continue;
         follows = false;
-        snprintf(why, capacity, "those of %s of rank %d and of rank %d are %s",
-                 level == 0 ? "the host" : "the switch", first, other,
-                 id_of(places, first, level) == id_of(places, other, level) ? "not consecutive"
-                                                                            : "not equally many");
+        snprintf(why, capacity, "those of %s of rank %d and of rank %d are not consecutive",
+                 level == 0 ? "the host" : "the switch", first, other);
     }
-    if (follows)
-        shape->share = shape->block[0] > 0 ? shape->block[0] : 1;
-    else
+    if (!follows)
         memset(shape->block, 0, sizeof shape->block);
+    else if (tutti__shape_has(shape, 0))
+        shape->share = shape->block[0];
     return follows;
 }
 

@@ -14,11 +14,18 @@ typedef struct tutti__places {
 /* Calls among so many ranks. Levels: 0: a host, 1: its switch, 2: the switch above, ... */
 typedef struct tutti__shape {
     int size;
-    int block
-        [TUTTI__COLL_LEVELS]; /* all 0 if ranks do not follow each other block by block, equally many in each */
-    int farthest;             /* the level of those that are farthest from each other */
-    int share;                /* ranks of a host that use its link at the same time */
+    /* All 0 if ranks do not follow each other block by block; `size`, and above it 0, at the first level with unequal ones. */
+    int block[TUTTI__COLL_LEVELS];
+    int farthest; /* the level of those that are farthest from each other */
+    int share;    /* ranks of a host that use its link at the same time */
 } tutti__shape;
+
+/* Whether ranks are divided into equal blocks of a level. */
+static inline bool tutti__shape_has(const tutti__shape *shape, int level)
+{
+    return level < TUTTI__COLL_LEVELS && shape->block[level] > 0 &&
+           shape->block[level] < shape->size;
+}
 
 /* Of n ranks, in this order. False if their places have blocks, but they do not follow them: why. */
 bool tutti__shape_of(const tutti__places *places, const int *ranks, int n, tutti__shape *shape,

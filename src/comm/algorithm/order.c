@@ -19,37 +19,49 @@ static bool is_product(int n)
     return n == 1;
 }
 
+/* Whether ranks stand in the order of a topology that is known. */
+static bool is_near_first(const tutti__coll *call)
+{
+    int i = 0;
+
+    while (i < TUTTI__COLL_LEVELS && call->block[i] == 1)
+        i++;
+    return i < TUTTI__COLL_LEVELS && call->block[i] > 1;
+}
+
 static void add_level(tutti__order *o, int below, int places)
 {
     const int level = o->n_levels++;
-    int kept = places, left;
+    int base = places, summed = 1;
 
-    while (!is_product(kept))
-        kept--;
+    while (!is_product(base))
+        base--;
     o->level[level].below = below;
     o->level[level].places = places;
-    o->level[level].kept = left = kept;
+    o->level[level].base = base;
     o->level[level].first = o->n_steps;
-    while (left > 1) {
-        const int radix = radix_of(left), step = o->n_steps++;
+    for (int step; summed < base; summed *= o->step[step].radix) {
+        const int radix = radix_of(base / summed), left = base / summed / radix;
 
-        if (step == o->level[level].first ||
-            (kept / left < GROUP && kept / left * radix <= MOST_GROUP)) {
-            o->level[level].last = step;
-            o->level[level].groups = left / radix;
-        }
-        left /= radix;
+        step = o->n_steps++;
         o->step[step].level = level;
         o->step[step].radix = radix;
-        o->step[step].stride = left * below;
+        o->step[step].stride = (o->near_first ? summed : left) * below;
+        if (summed > 1 && (summed >= GROUP || summed * radix > MOST_GROUP))
+            continue;
+        o->level[level].last = step;
+        o->level[level].groups = left;
+        o->level[level].between = o->near_first ? summed * radix : 1;
+        o->level[level].within = o->near_first ? 1 : left;
     }
-    o->numbers *= kept;
+    o->base *= base;
 }
 
 tutti__order tutti__order_of(const tutti__coll *call)
 {
     const bool by_blocks = tutti__op_table[call->op].reduces;
-    tutti__order o = {.ranks = call->size, .numbers = 1};
+    tutti__order o = {
+        .ranks = call->size, .base = 1, .near_first = by_blocks && is_near_first(call)};
     int below = 1, left;
 
     for (int i = 0; by_blocks && i < TUTTI__COLL_LEVELS && call->block[i] > 0; i++)
@@ -59,79 +71,91 @@ tutti__order tutti__order_of(const tutti__coll *call)
             below = call->block[i];
         }
     add_level(&o, below, call->size / below);
-    left = o.numbers;
+    left = o.base;
     for (int step = 0; step < o.n_steps; step++)
         o.step[step].width = left /= o.step[step].radix;
     return o;
 }
 
-int tutti__order_number(const tutti__order *o, int rank)
+int tutti__order_vrank(const tutti__order *o, int rank)
 {
-    const int until = tutti__order_given_at(o, rank);
-    int number = 0;
+    int vrank = 0;
 
-    for (int l = 0; l < o->n_levels; l++)
-        number = number * o->level[l].kept + (l < until ? tutti__order_place(o, l, rank) : 0);
-    return number;
+    for (int step = 0; step < o->n_steps; step++)
+        vrank = vrank * o->step[step].radix +
+                (tutti__order_takes_part(o, rank, step) ? tutti__order_digit(o, rank, step) : 0);
+    return vrank;
 }
 
-int tutti__order_rank(const tutti__order *o, int number)
+int tutti__order_rank(const tutti__order *o, int vrank)
 {
     int rank = 0;
 
-    for (int l = o->n_levels - 1; l >= 0; l--) {
-        rank += number % o->level[l].kept * o->level[l].below;
-        number /= o->level[l].kept;
-    }
+    for (int step = 0; step < o->n_steps; step++)
+        rank += vrank / o->step[step].width % o->step[step].radix * o->step[step].stride;
     return rank;
 }
 
-/* ---- Those that give --------------------------------------------------------------------------------------------------- */
+/* ---- Extra ranks --------------------------------------------------------------------------------------------------------- */
 
 static int at_place(const tutti__order *o, int level, int rank, int place)
 {
     return rank + (place - tutti__order_place(o, level, rank)) * o->level[level].below;
 }
 
-int tutti__order_givers(const tutti__order *o, int rank, int step)
+/* The group of a base rank. */
+static int group_of(const tutti__order *o, int level, int rank)
+{
+    return tutti__order_place(o, level, rank) / o->level[level].between % o->level[level].groups;
+}
+
+int tutti__order_extras(const tutti__order *o, int rank, int step)
 {
     const int level = o->step[step].level, groups = o->level[level].groups,
-              others = o->level[level].places - o->level[level].kept,
-              group = tutti__order_place(o, level, rank) % groups;
+              others = o->level[level].places - o->level[level].base;
 
-    return step == o->level[level].last ? (others - group + groups - 1) / groups : 0;
+    return step == o->level[level].last ? (others - group_of(o, level, rank) + groups - 1) / groups
+                                        : 0;
 }
 
-int tutti__order_giver(const tutti__order *o, int rank, int step, int i)
-{
-    const int level = o->step[step].level, groups = o->level[level].groups;
-
-    return at_place(o, level, rank,
-                    o->level[level].kept + tutti__order_place(o, level, rank) % groups +
-                        i * groups);
-}
-
-int tutti__order_takers(const tutti__order *o, int step)
+int tutti__order_extra(const tutti__order *o, int rank, int step, int i)
 {
     const int level = o->step[step].level;
 
-    return o->level[level].kept / o->level[level].groups;
+    return at_place(o, level, rank,
+                    o->level[level].base + group_of(o, level, rank) + i * o->level[level].groups);
 }
 
-int tutti__order_taker(const tutti__order *o, int rank, int step, int i)
+int tutti__order_proxies(const tutti__order *o, int step)
 {
-    const int level = o->step[step].level, groups = o->level[level].groups,
-              other = tutti__order_place(o, level, rank) - o->level[level].kept;
+    const int level = o->step[step].level;
 
-    return at_place(o, level, rank, other % groups + i * groups);
+    return o->level[level].base / o->level[level].groups;
+}
+
+int tutti__order_proxy(const tutti__order *o, int rank, int step, int i)
+{
+    const int level = o->step[step].level,
+              group = (tutti__order_place(o, level, rank) - o->level[level].base) %
+                      o->level[level].groups;
+
+    return at_place(o, level, rank, group * o->level[level].between + i * o->level[level].within);
+}
+
+int tutti__order_member(const tutti__order *o, int rank, int step)
+{
+    const int level = o->step[step].level;
+
+    return tutti__order_place(o, level, rank) / o->level[level].within %
+           tutti__order_proxies(o, step);
 }
 
 int tutti__order_representative(const tutti__order *o, int rank)
 {
     for (int l = 0; l < o->n_levels; l++) {
-        const int place = tutti__order_place(o, l, rank), kept = o->level[l].kept;
+        const int place = tutti__order_place(o, l, rank), base = o->level[l].base;
 
-        rank = at_place(o, l, rank, place < kept ? place : place - kept);
+        rank = at_place(o, l, rank, place < base ? place : place - base);
     }
     return rank;
 }
@@ -139,7 +163,7 @@ int tutti__order_representative(const tutti__order *o, int rank)
 /* Whether the rank's place stands for another one, too. */
 static bool is_double(const tutti__order *o, int level, int place)
 {
-    return place + o->level[level].kept < o->level[level].places;
+    return place + o->level[level].base < o->level[level].places;
 }
 
 int tutti__order_represented(const tutti__order *o, int rank)
@@ -158,26 +182,44 @@ int tutti__order_represented_rank(const tutti__order *o, int rank, int i)
 
         if (!is_double(o, l, place))
             continue;
-        rank = at_place(o, l, rank, place + i % 2 * o->level[l].kept);
+        rank = at_place(o, l, rank, place + i % 2 * o->level[l].base);
         i /= 2;
     }
     return rank;
 }
 
-int tutti__order_first(const tutti__order *o, int number)
+/* How many of a level's places that have lower digits than `place`, the first step's first, are double. */
+static int doubles_before(const tutti__order *o, int level, int place)
 {
-    int first = 0, here = 1, numbers = o->numbers, ranks = o->ranks;
+    const int others = o->level[level].places - o->level[level].base;
+    int n = 0, low = 0;
 
-    if (number == o->numbers)
+    if (!o->near_first)
+        return place < others ? place : others;
+    for (int step = o->level[level].first; low < place; step++) {
+        const int radix = o->step[step].radix,
+                  stride = o->step[step].stride / o->level[level].below,
+                  digit = place / stride % radix;
+
+        for (int d = 0; d < digit; d++, low += stride)
+            n += low < others ? (others - low - 1) / (stride * radix) + 1 : 0;
+    }
+    return n;
+}
+
+int tutti__order_first(const tutti__order *o, int vrank)
+{
+    int first = 0, here = 1, left = o->base, ranks = o->ranks;
+    const int rank = tutti__order_rank(o, vrank);
+
+    if (vrank == o->base)
         return o->ranks;
     for (int l = 0; l < o->n_levels; l++) {
-        const int others = o->level[l].places - o->level[l].kept;
-        int place;
+        const int place = tutti__order_place(o, l, rank);
 
-        numbers /= o->level[l].kept;
+        left /= o->level[l].base;
         ranks /= o->level[l].places;
-        place = number / numbers % o->level[l].kept;
-        first += here * (place + (place < others ? place : others)) * ranks;
+        first += here * (vrank / left % o->level[l].base + doubles_before(o, l, place)) * ranks;
         here *= 1 + is_double(o, l, place);
     }
     return first;
@@ -187,7 +229,7 @@ int tutti__order_first(const tutti__order *o, int number)
 
 int tutti__order_incoming(const tutti__order *o, int rank, int step)
 {
-    return o->step[step].radix - 1 + tutti__order_givers(o, rank, step);
+    return o->step[step].radix - 1 + tutti__order_extras(o, rank, step);
 }
 
 int tutti__order_most_incoming(const tutti__order *o)
@@ -195,7 +237,7 @@ int tutti__order_most_incoming(const tutti__order *o)
     int most = 0;
 
     for (int step = 0; step < o->n_steps; step++) {
-        const int here = tutti__order_incoming(o, 0, step); /* the first group has most givers */
+        const int here = tutti__order_incoming(o, 0, step); /* the first group has most extras */
 
         most = here > most ? here : most;
     }
@@ -226,7 +268,7 @@ void tutti__order_receive(const tutti__order *o, int rank, int step, const tutti
     for (int i = 0; i < n; i++)
         tutti__coll_recv(out,
                          i < others ? tutti__order_peer(o, rank, step, i + (i >= mine))
-                                    : tutti__order_giver(o, rank, step, i - others),
+                                    : tutti__order_extra(o, rank, step, i - others),
                          tutti__order_slot(sum, i), sum->count);
 }
 
@@ -253,16 +295,16 @@ void tutti__order_add(const tutti__order *o, int rank, int step, const tutti__or
 
 size_t tutti__order_actions(const tutti__order *o)
 {
-    size_t most = 0;
+    int most = tutti__order_represented(o, 0);
 
     for (int step = 0; step < o->n_steps; step++) {
-        const size_t takers = (size_t)tutti__order_takers(o, step),
-                     here = (size_t)(tutti__order_incoming(o, 0, step) + o->step[step].radix - 1);
+        const int proxies = tutti__order_proxies(o, step),
+                  here = tutti__order_incoming(o, 0, step) + o->step[step].radix - 1;
 
-        most = takers > most ? takers : most;
+        most = proxies > most ? proxies : most;
         most = here > most ? here : most;
     }
-    return most;
+    return (size_t)most;
 }
 
 /* ---- After the steps ------------------------------------------------------------------------------------------------------ */

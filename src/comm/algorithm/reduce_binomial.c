@@ -1,7 +1,7 @@
 /* reduce_binomial.c -- up a binomial tree, or one of several children a step where n is no power of two (order.h): log2 n steps, each of everything; for small
  * sizes.   SPDX-License-Identifier: MIT
  *
- *     copy │ those p/2 away from root's half: give, add │ a quarter │ ... │ to root, if it is no number │ finish
+ *     copy │ those p/2 away from root's half: send, add │ a quarter │ ... │ to root, if it is an extra rank │ finish
  *
  * Sums are in the common order: which ranks add depends on root, what they add does not. */
 #include "comm/algorithm/order.h"
@@ -10,7 +10,7 @@ static size_t n_rounds(const tutti__coll *call)
 {
     const tutti__order o = tutti__order_of(call);
 
-    return 2 + 2 * (size_t)o.n_steps + (o.numbers < o.ranks);
+    return 2 + 2 * (size_t)o.n_steps + (o.base < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
@@ -28,39 +28,36 @@ static size_t work(const tutti__coll *call, int rank)
     return call->count * (1 + (size_t)tutti__order_most_incoming(&o));
 }
 
-/* Whether its sum is still its own: in the steps before it had the digits of the number where the sum is made. */
-static bool has_sum(const tutti__order *o, int rank, int number, int step)
+/* Whether its sum is still its own: in the steps before it had the digits of the base rank where the sum is made. */
+static bool has_sum(const tutti__order *o, int rank, int to, int step)
 {
     int same = 0;
 
     while (same < step && tutti__order_takes_part(o, rank, same) &&
-           tutti__order_digit(o, rank, same) == tutti__order_digit(o, number, same))
+           tutti__order_digit(o, rank, same) == tutti__order_digit(o, to, same))
         same++;
     return same == step ||
-           (tutti__order_gives(o, rank, step) && same == o->level[o->step[step].level].first);
+           (tutti__order_folds(o, rank, step) && same == o->level[o->step[step].level].first);
 }
 
-/* Of the ranks that one gives to in a step, that which has the number's digits. */
-static int taker_of(const tutti__order *o, int rank, int number, int step)
+/* Of the proxies of an extra rank, the one with the digits of the base rank where the sum is made. */
+static int proxy_of(const tutti__order *o, int rank, int to, int step)
 {
-    const int level = o->step[step].level;
-
-    return tutti__order_taker(o, rank, step,
-                              tutti__order_place(o, level, number) / o->level[level].groups);
+    return tutti__order_proxy(o, rank, step, tutti__order_member(o, to, step));
 }
 
 static void reduce(const tutti__coll *call, const tutti__order *o, int rank, int step, bool adds,
                    tutti__coll_round *out)
 {
-    const int number = tutti__order_representative(o, call->root),
-              digit = tutti__order_digit(o, number, step);
+    const int to = tutti__order_representative(o, call->root),
+              digit = tutti__order_digit(o, to, step);
     const tutti__order_sum sum = {tutti__coll_work(0), tutti__coll_work(0),
                                   tutti__coll_work(call->count), call->count};
 
-    if (!has_sum(o, rank, number, step))
+    if (!has_sum(o, rank, to, step))
         return;
-    if (tutti__order_gives(o, rank, step) && !adds)
-        tutti__coll_send(out, taker_of(o, rank, number, step), sum.own, call->count);
+    if (tutti__order_folds(o, rank, step) && !adds)
+        tutti__coll_send(out, proxy_of(o, rank, to, step), sum.own, call->count);
     if (!tutti__order_takes_part(o, rank, step))
         return;
     if (tutti__order_digit(o, rank, step) != digit && !adds)

@@ -1,14 +1,14 @@
 /* reduce_halving_gather.c -- a reduce-scatter by recursive halving, then a gather to root along a binomial tree; for large sizes.
  * SPDX-License-Identifier: MIT
  *
- * If root is no number (order.h), its representative gathers, and sends it all. */
+ * If root is an extra rank (order.h), its representative gathers, and sends it all. */
 #include "comm/algorithm/halving.h"
 
 static size_t n_rounds(const tutti__coll *call)
 {
     const tutti__order o = tutti__order_of(call);
 
-    return tutti__halving_rounds(call, &o) + 1 + (size_t)o.n_steps + (o.numbers < o.ranks);
+    return tutti__halving_rounds(call, &o) + 1 + (size_t)o.n_steps + (o.base < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
@@ -23,7 +23,7 @@ static size_t held(const tutti__coll *call, int rank)
 {
     const tutti__order o = tutti__order_of(call);
 
-    return rank == call->root || !tutti__order_is_number(&o, rank) ? 0 : call->count;
+    return rank == call->root || !tutti__order_is_base(&o, rank) ? 0 : call->count;
 }
 
 static tutti__coll_at result(const tutti__coll *call, int rank, size_t at)
@@ -31,7 +31,7 @@ static tutti__coll_at result(const tutti__coll *call, int rank, size_t at)
     return rank == call->root ? tutti__coll_dst(at) : tutti__coll_held(at);
 }
 
-/* Numbers with the digits of the one that gathers in later steps have what those of other digits had in them. */
+/* Base ranks with the digits of the one that gathers in later steps have what those of other digits had in them. */
 static void gather(const tutti__coll *call, const tutti__order *o, int rank, int step,
                    tutti__coll_round *out)
 {
@@ -64,7 +64,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
         tutti__halving_round(call, &o, rank, round, out);
     else if (round > gathered)
         tutti__order_to_root(&o, rank, call->root, result(call, rank, 0), call->count, out);
-    else if (!tutti__order_is_number(&o, rank))
+    else if (!tutti__order_is_base(&o, rank))
         return;
     else if (round == halving)
         tutti__coll_local(out, TUTTI__COLL_FINISH, result(call, rank, mine.at),

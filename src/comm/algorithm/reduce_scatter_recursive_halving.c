@@ -5,24 +5,22 @@ static size_t n_rounds(const tutti__coll *call)
 {
     const tutti__order o = tutti__order_of(call);
 
-    return tutti__halving_rounds(call, &o) + 1 + (o.numbers < o.ranks);
+    return tutti__halving_rounds(call, &o) + 1 + (o.base < o.ranks);
 }
 
 static size_t most_actions(const tutti__coll *call)
 {
     const tutti__order o = tutti__order_of(call);
-    const size_t steps = tutti__halving_actions(call, &o),
-                 last = (size_t)tutti__order_represented(&o, 0);
 
-    return steps > last ? steps : last;
+    return tutti__halving_actions(call, &o);
 }
 
-/* The results of the ranks that a number represents besides its own. */
+/* The results of the ranks that a base rank represents besides its own. */
 static size_t held(const tutti__coll *call, int rank)
 {
     const tutti__order o = tutti__order_of(call);
 
-    return tutti__order_is_number(&o, rank)
+    return tutti__order_is_base(&o, rank)
                ? (size_t)(tutti__order_represented(&o, rank) - 1) * call->count
                : 0;
 }
@@ -31,7 +29,7 @@ static void finish(const tutti__coll *call, const tutti__order *o, int rank, tut
 {
     const int n = tutti__order_represented(o, rank);
     const size_t count = call->count,
-                 own = (size_t)tutti__order_first(o, tutti__order_number(o, rank)) * count;
+                 own = (size_t)tutti__order_first(o, tutti__order_vrank(o, rank)) * count;
 
     for (int i = 0; i < n; i++)
         tutti__coll_local(out, TUTTI__COLL_FINISH,
@@ -48,7 +46,7 @@ static void round_of(const tutti__coll *call, int rank, size_t round, tutti__col
         tutti__halving_round(call, &o, rank, round, out);
     else if (round > halving)
         tutti__order_share(&o, rank, tutti__coll_held(0), call->count, call->count, out);
-    else if (tutti__order_is_number(&o, rank))
+    else if (tutti__order_is_base(&o, rank))
         finish(call, &o, rank, out);
 }
 

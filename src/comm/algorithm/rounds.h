@@ -34,7 +34,7 @@ typedef struct tutti__coll {
     int size, root;
     size_t count; /* elements of one piece, as in the signature; 1 (a byte) for a barrier */
     size_t chunk; /* elements of what is pipelined, at least 1; F32 ones if the reduction is wide */
-    /* Consecutive ranks that are near each other: block[0] on a host, block[1] of those below one switch, ...; ends with 0. */
+    /* Consecutive ranks that are near each other: block[0] on a host, block[1] of those below one switch, ...; ends with 0, or, if there are unequally many of a level, with `size`. */
     int block[TUTTI__COLL_LEVELS];
 } tutti__coll;
 

@@ -120,16 +120,16 @@ static void sum_after(const summing *s, const tutti__order *o, int rank, int ste
 {
     const tutti__coll *call = s->call;
     const int radix = step < 0 ? 0 : o->step[step].radix,
-              n = step < 0 ? 0 : radix + tutti__order_givers(o, rank, step);
+              n = step < 0 ? 0 : radix + tutti__order_extras(o, rank, step);
     uint64_t other[SUM_TILE]; /* elements of up to 8 bytes */
 
     if (step < 0)
         take(s, TUTTI__COLL_COPY, rank, tile);
     for (int i = 0; i < n; i++) {
-        const bool gives = i >= radix;
-        const int from = gives ? tutti__order_giver(o, rank, step, i - radix)
+        const bool folds = i >= radix;
+        const int from = folds ? tutti__order_extra(o, rank, step, i - radix)
                                : tutti__order_peer(o, rank, step, i),
-                  before = gives ? o->level[o->step[step].level].first - 1 : step - 1;
+                  before = folds ? o->level[o->step[step].level].first - 1 : step - 1;
 
         if (i > 0 && before < 0) {
             take(s, TUTTI__COLL_REDUCE, from, tile);

@@ -33,10 +33,12 @@ typedef struct circle {
 static circle circle_of(const measurement *m, int level)
 {
     const tutti__shape *s = m->shape;
-    const int below = level > 0 && s->block[0] > 0 ? s->block[level - 1] : 1,
-              block = level < TUTTI__COLL_LEVELS && s->block[level] > 0 ? s->block[level] : s->size,
+    const int block = tutti__shape_has(s, level) ? s->block[level] : s->size,
               begin = m->me / block * block;
+    int below = 1;
 
+    for (int i = 0; i < level && tutti__shape_has(s, i); i++)
+        below = s->block[i];
     return (circle){begin + (m->me - begin) % below, below, (m->me - begin) / below, block / below};
 }
 
@@ -144,7 +146,7 @@ static tutti_status run(measurement *m, const tutti__coll_algorithm *algorithm, 
     return tutti__tcp_run_rounds(&rounds);
 }
 
-/* Levels first to last of the shape. */
+/* Levels from first on: those with blocks, and that of the farthest. */
 static tutti_status measure(measurement *m, const tutti__shape *shape, const int *ranks, int first,
                             costs *sums)
 {
@@ -155,9 +157,9 @@ static tutti_status measure(measurement *m, const tutti__shape *shape, const int
     m->me = 0;
     while (m->me < shape->size && ranks[m->me] != m->tcp->comm->rank)
         m->me++;
-    for (int level = shape->block[0] > 0 ? first : last; level <= last && m->me < shape->size;
-         level++)
-        TUTTI_TRY(measure_level(m, level, sums));
+    for (int level = first; level <= last && m->me < shape->size; level++)
+        if (level == last || tutti__shape_has(shape, level))
+            TUTTI_TRY(measure_level(m, level, sums));
     return TUTTI_OK;
 }
 
@@ -172,7 +174,7 @@ static tutti_status measure_all(measurement *m, const tutti__tuner *tuner, const
     if (!rail)
         return measure(m, all, m->tcp->everyone, 0, sums);
     near.farthest = 0;
-    if (all->block[0] > 1)
+    if (all->block[0] > 1 && tutti__shape_has(all, 0))
         TUTTI_TRY(measure(m, &near, m->tcp->everyone, 0, sums));
     return measure(m, hosts, rail, 1, sums);
 }

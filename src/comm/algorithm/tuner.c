@@ -272,7 +272,7 @@ void tutti__tuner_set_shape(tutti__tuner *tuner, int which, const tutti__comm *c
         return;
     tutti_log(TUTTI_LOG_WARN, "comm",
               "group \"%s\" does not use the levels of TUTTI_TOPOLOGY in calls among %d %s: %s; "
-              "start equally many ranks below each switch, one switch after another",
+              "start ranks below one switch after another",
               comm->name, n, n == comm->size ? "ranks" : "hosts", why);
 }
 
@@ -305,11 +305,14 @@ uint64_t tutti__tuner_estimate(const tutti__tuner *tuner, const tutti__coll_algo
 {
     const tutti__shape *shape = shape_of(tuner, call->size);
     tutti__coll_links links = tuner->links;
+    int top = 0;
 
+    while (shape && tutti__shape_has(shape, top))
+        top++;
     for (int i = 1; i <= TUTTI__COLL_LEVELS && tuner->given && shape; i++)
         links.level[i].byte_ps *= (uint64_t)shape->share;
-    if (shape && shape->block[0] == 0) /* one level for all: the farthest there is */
-        links.level[0] = links.level[shape->farthest];
+    if (shape) /* those above the blocks count as the farthest */
+        links.level[top] = links.level[shape->farthest];
     return tutti__coll_estimate(algorithm, call, &links);
 }
 

@@ -21,17 +21,26 @@ static bool reserve(tutti__tcp_row *row, size_t n)
     return true;
 }
 
+/* Peers are served in the order in which they are added: if all ranks began with the same one, its link would carry what is for it while those of the others wait. */
 tutti_status tutti__tcp_start(tutti__tcp *tcp, const tutti__schedule *schedule)
 {
+    const int n = schedule->n_ranks;
+    int me = 0;
+
     for (int i = 0; i < tcp->n_channels; i++)
         tcp->rows[tcp->channels[i].rank].channel = 0;
     tcp->schedule = *schedule;
     tcp->n_channels = 0;
     tcp->look_ms = TUTTI__TCP_LOOK_MS;
     tcp->used_sockets = schedule->bytes >= MANY_BYTES ? tcp->n_sockets : 1;
-    for (int i = 0; i < schedule->n_ranks; i++)
-        if (schedule->ranks[i] != tcp->comm->rank)
-            TUTTI_TRY(tutti__tcp_add_peer(tcp, schedule->ranks[i], schedule->n_messages));
+    while (me < n && schedule->ranks[me] != tcp->comm->rank)
+        me++;
+    for (int i = 1; i <= n; i++) {
+        const int rank = schedule->ranks[(me + i) % n];
+
+        if (rank != tcp->comm->rank)
+            TUTTI_TRY(tutti__tcp_add_peer(tcp, rank, schedule->n_messages));
+    }
     return TUTTI_OK;
 }
 
