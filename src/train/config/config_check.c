@@ -58,10 +58,6 @@ static tutti_status check_zero_of_shards(const tutti__train_config *c)
                            "zero_ranks=0, or shards=0");
     if (c->shards == 0 || c->zero < 2)
         return TUTTI_OK;
-    if (c->zero == 3 && c->ema > 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "ema: with shards and zero=3 no rank has all weights to average; use "
-                           "zero=2, or ema=0");
     if (strcmp(c->amp, "fp16") == 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "amp: with shards and zero=%lld each rank sees infinities in its own "
