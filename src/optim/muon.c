@@ -53,14 +53,14 @@ static tutti_status add(const tutti_optim *optim, float *p, const float *g, size
                                     &(tutti__flat_run){.p = p, .g = g, .n = n, .lr = factor});
 }
 
-/* The momentum buffer, and what is to be made orthogonal in state[1]: an sgd from 0 with the rate -momentum, and with Nesterov
+/* The momentum buffer, and what is to be made orthogonal: an sgd from 0 with the rate -momentum, and with Nesterov
  * another with the rest. */
 static tutti_status take_momentum(tutti_stream *stream, const tutti__flat_run *run)
 {
     const tutti__flat_ops *flat = stream->ops->flat;
     const tutti__optim_options *o = run->options;
     const float momentum = (float)o->momentum, fresh = (float)(1 - o->momentum);
-    float *u = run->state[1];
+    float *u = run->direction;
 
     TUTTI_TRY(flat->fill(stream, u, run->n, 0));
     TUTTI_TRY(flat->sgd(
@@ -173,9 +173,9 @@ static tutti_status update_matrix(tutti_optim *optim, tutti__flat_run *run)
     const tutti__optim_options *o = run->options;
     matrix u;
 
-    TUTTI_TRY(tutti__optim_scratch(optim, run->n, &run->state[1]));
+    TUTTI_TRY(tutti__optim_scratch(optim, run->n, &run->direction));
     TUTTI_TRY(tutti__optim_elementwise(optim, take_momentum, run));
-    u = matrix_of(optim, run->parameter, run->state[1]);
+    u = matrix_of(optim, run->parameter, run->direction);
     TUTTI_TRY(make_orthogonal(optim, &u, o));
     if (o->normalize)
         TUTTI_TRY(normalize(optim, run->p, run->n, u.rows));
