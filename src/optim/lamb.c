@@ -36,9 +36,8 @@ static tutti_status follow(tutti_stream *stream, const tutti__flat_run *run)
                                   &(tutti__sgd){.lr = (float)run->lr});
 }
 
-static tutti_status propose(tutti_optim *optim, tutti__flat_run *run, bool *done_p)
+static tutti_status propose(tutti_optim *optim, tutti__flat_run *run)
 {
-    *done_p = false;
     return tutti__optim_elementwise(optim, direction, run);
 }
 
@@ -55,10 +54,9 @@ static tutti_status update(tutti_optim *optim, const tutti__flat_run *given)
 {
     tutti__flat_run run = *given;
     double of_p, of_u;
-    bool done;
 
     TUTTI_TRY(tutti__optim_scratch(optim, run.n, &run.direction));
-    TUTTI_TRY(propose(optim, &run, &done));
+    TUTTI_TRY(propose(optim, &run));
     TUTTI_TRY(tutti__optim_norm(optim, run.p, run.n, &of_p));
     TUTTI_TRY(tutti__optim_norm(optim, run.direction, run.n, &of_u));
     return apply(optim, &run, of_p, of_u);

@@ -572,28 +572,6 @@ tutti_status tutti__optim_update_alone(tutti_optim *optim)
     return update_all(optim, NULL);
 }
 
-/* Whether a rule that updates whole parameters can where ranks have parts of them. */
-static tutti_status check_divided(const tutti_optim *optim, const tutti__sharding *sharding)
-{
-    const tutti__optim_rule *rule = optim->rule;
-
-    if (!rule->update_whole || !tutti__optim_is_divided(optim))
-        return TUTTI_OK;
-    if (!rule->divided)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "%s: it updates whole parameters, of which ranks have parts with ZeRO "
-                           "and with divided layers; use DDP without them, or another optimizer "
-                           "(sgd, adam, adamw, rmsprop, adagrad, lamb)",
-                           rule->name);
-    if (sharding && sharding->offloads)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "%s: it reads whole parameters on the device, and shares of them are in "
-                           "host memory (offload_parameters); leave that out, or use an optimizer "
-                           "that is elementwise (sgd, adam, adamw, rmsprop, adagrad)",
-                           rule->name);
-    return TUTTI_OK;
-}
-
 tutti_status tutti_optim_step(tutti_optim *optim)
 {
     const tutti__sharding *sharding;
@@ -602,7 +580,12 @@ tutti_status tutti_optim_step(tutti_optim *optim)
     TUTTI_TRY(tutti_module_status(optim->module));
     sharding = optim->module->root->sharding;
     TUTTI_TRY(tutti__optim_check(optim->rule->name, "lr", (double)optim->lr, 0, INFINITY));
-    TUTTI_TRY(check_divided(optim, sharding));
+    if (sharding && sharding->offloads && optim->rule->update_whole)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s: it reads whole parameters on the device, and shares of them are in "
+                           "host memory (offload_parameters); leave that out, or use an optimizer "
+                           "that is elementwise (sgd, adam, adamw, rmsprop, adagrad)",
+                           optim->rule->name);
     TUTTI_TRY(tutti__optim_prepare(optim, sharding));
     if (sharding)
         TUTTI_TRY(sharding->begin(sharding->self, optim, (double)optim->lr));

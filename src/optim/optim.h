@@ -60,9 +60,13 @@ enum {
 
 /* An update that depends on the whole parameter, where ranks have parts of it (divided.c). */
 typedef struct tutti__divided_rule {
-    /* Of a part: run->direction becomes its part of the direction. *done_p: it is updated, and nothing is left to do. */
-    tutti_status (*propose)(tutti_optim *optim, tutti__flat_run *run, bool *done_p);
-    /* Then, with the norms of the whole parameter and the whole direction. */
+    /* Whether that of this parameter is elementwise nevertheless: then `propose` makes it, and nothing is left to do. NULL: of none. */
+    bool (*is_elementwise)(const tutti_optim *optim, const tutti_tensor *parameter);
+    /* Of a part: run->direction becomes its part of the direction. */
+    tutti_status (*propose)(tutti_optim *optim, tutti__flat_run *run);
+    /* Of a whole direction what is to be applied; run: of any part. NULL: itself. */
+    tutti_status (*turn)(tutti_optim *optim, const tutti__flat_run *run, float *whole);
+    /* Then, with the norms of the whole parameter and, without turn, the whole direction. */
     tutti_status (*apply)(tutti_optim *optim, tutti__flat_run *run, double of_p, double of_u);
 } tutti__divided_rule;
 
@@ -72,7 +76,7 @@ typedef struct tutti__optim_rule {
     tutti__update *update;                        /* elementwise: of any part of a parameter */
     /* Instead, if a parameter's update depends on all of it: of one parameter, on the calling thread. */
     tutti_status (*update_whole)(tutti_optim *optim, const tutti__flat_run *run);
-    const tutti__divided_rule *divided; /* with update_whole; NULL: parameters must be whole */
+    const tutti__divided_rule *divided; /* with update_whole */
     tutti_status (*check)(const tutti__optim_options *options);
     unsigned has; /* TUTTI__HAS_... */
     /* this rule with state, if an option needs it; NULL: itself */
@@ -166,9 +170,11 @@ bool tutti__optim_part(const tutti_optim *optim, const tutti__stretch *stretch,
                        const tutti__range *range, size_t at, tutti__flat_run *run);
 /* The updates of n_runs runs by a rule with update_whole, some of whose parameters ranks have parts of. sharding NULL: their layers are
  * divided. Collective. */
-bool tutti__optim_is_divided(const tutti_optim *optim);
 tutti_status tutti__optim_update_divided(tutti_optim *optim, const tutti__sharding *sharding,
                                          size_t n_runs);
+/* Whether there are such; and whether ranks have parts of the root's parameter i because its layer is divided. */
+bool tutti__optim_is_divided(const tutti_optim *optim);
+bool tutti__optim_is_split(const tutti_optim *optim, size_t i);
 /* The same of a run with p and g on the device, and offloaded state. */
 tutti_status tutti__optim_update_offloaded(tutti_optim *optim, const tutti__flat_run *run);
 void tutti__optim_free_parts(tutti_optim *optim);

@@ -12,7 +12,7 @@
 #define MOST 3 /* stage */
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 4, STEPS = 4 };
 
-typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, GROUPS, LAMB, N_RULES } rule;
+typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, GROUPS, LAMB, MUON, MUON_SGD, N_RULES } rule;
 
 /* Parameter groups, whose runs of flat memory are cut by the ranks' shares. */
 static tutti_status groups_new(tutti_optim **optim_p, tutti_module *m)
@@ -35,6 +35,12 @@ static tutti_status optim_new(tutti_optim **optim_p, tutti_module *m, rule r)
         return groups_new(optim_p, m);
     if (r == LAMB) /* whose rates are by the norms of whole parameters */
         return tutti_lamb_new(optim_p, m, &(tutti_lamb_opts){.lr = 0.01f, .weight_decay = 0.1f});
+    if (r >= MUON) /* which multiplies a whole matrix */
+        return tutti_muon_new(optim_p, m,
+                              &(tutti_muon_opts){.lr = 0.01f,
+                                                 .adamw = "fc2.weight",
+                                                 .normalize = r == MUON_SGD,
+                                                 .others_by_sgd = r == MUON_SGD});
     return r == ADAM    ? tutti_adam_new(optim_p, m, &adam)
            : r == ADAMW ? tutti_adamw_new(optim_p, m, &adam)
                         : tutti_sgd_new(optim_p, m, &sgd);
