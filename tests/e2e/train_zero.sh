@@ -90,4 +90,5 @@ for keys in "--amp bf16 --recompute" "--lora-rank 2"; do
     [ "$(digest less)" = "$(digest all)" ] || fail "shards with --zero 3 $keys: other weights"
 done
 refused 2 "shard_copies: shares of the optimizer state with a second rank are for --shards V with --zero 1, 2 or 3" "$TUTTI" train --model mlp --shards 2 --shard-copies 2
+refused 2 "add --shards V --zero 1, or use shard_copies=1" "$TUTTI" train --model mlp --shard-copies 2
 refused 2 "amp: with shards and zero=2 each rank sees infinities" "$TUTTI" train --model mlp --zero 2 --shards 2 --amp fp16
