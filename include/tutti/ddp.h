@@ -113,7 +113,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_module(tutti_elastic *
  * everybody's state (tutti_elastic_has_lost_all). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_optim(tutti_elastic *e,
                                                                 tutti_optim *optim);
-/* Keeps an average of the weights, which may change between finish and commit; borrowed. Call it after its module's. */
+/* Keeps an average of the weights, which may change between finish and commit; borrowed. Call it after its module's. With zero 3 each rank has the
+ * averages of its share, as of the optimizer's state, and all call tutti_ema_swap together. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_ema(tutti_elastic *e, tutti_ema *ema);
 
 /* Options and statistics. Times of one step: forward, from the start of the step to backward; backward, its computation;

@@ -225,7 +225,7 @@ TUTTI_API float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step)
 /* ---- Exponential moving average of the weights ----------------------------------------------------------------
  * PyTorch's AveragedModel with get_ema_multi_avg_fn (torch.optim.swa_utils): the first update copies the parameters, and each
  * later one, after an optimizer step, makes average = decay * average + (1 - decay) * parameter. Buffers are not averaged: a
- * batch norm's statistics are the module's, as with PyTorch's use_buffers=False. With ZeRO, too, each rank has all averages.
+ * batch norm's statistics are the module's, as with PyTorch's use_buffers=False. Each rank has all averages; with zero 3 those of its shares, and all ranks call tutti_ema_swap.
  *
  *     tutti_optim_step(optim);
  *     tutti_ema_update(ema);

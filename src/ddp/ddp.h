@@ -188,6 +188,8 @@ void tutti__zero_backward(const tutti_ddp *ddp, bool averaged);
 tutti_status tutti__zero_begin_step(const tutti_ddp *ddp);
 /* With logical shards. Collective: gathers the state of all optimizers on every rank; the next step shards it again. */
 tutti_status tutti__zero_gather(const tutti_ddp *ddp);
+/* The same of averages, if ranks have shares of them. Before the group changes. */
+tutti_status tutti__zero_gather_average(tutti_ema *ema);
 /* Changes to another group, or NULL. Sharded state that was not gathered is dropped, unless it is kept; true if any was dropped. */
 bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group);
 /* Then, in a group: what can fail of that. */

@@ -238,14 +238,28 @@ static tutti_status ema_state(void *self, mover *move, void *arg)
     return TUTTI_OK;
 }
 
+/* A share of the averages is lost with the group, as that of the parameters is (leave_shares). */
+static tutti_status ema_regroup(void *self, tutti_group *group)
+{
+    if (!group)
+        tutti__ema_drop_share(self);
+    return TUTTI_OK;
+}
+
+static tutti_status ema_gather(void *self)
+{
+    return tutti__zero_gather_average(self);
+}
+
 tutti_status tutti_elastic_keep_ema(tutti_elastic *e, tutti_ema *ema)
 {
     TUTTI_TRY(TUTTI__NOT_NULL(e));
     TUTTI_TRY(TUTTI__NOT_NULL(ema));
-    if (ema->module->root->reserved)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "elastic_keep_ema: with zero 3 no rank has all parameters to average; "
-                           "use zero 2, or no average");
     return tutti_elastic_keep(
-        e, &(tutti_elastic_part){.name = "ema", .state = ema_state, .self = ema});
+        e, &(tutti_elastic_part){.name = "ema",
+                                 .regroup = ema_regroup,
+                                 .state = ema_state,
+                                 .gather = ema_gather,
+                                 .differs = ema->module->root->reserved, /* shares */
+                                 .self = ema});
 }

@@ -112,7 +112,7 @@ tutti_status tutti__pieces_of_module(tutti__pieces *pieces, const tutti_module *
         if (t->parameter && divided)
             TUTTI_TRY(add_ranges(pieces, &piece, root->offsets[t->parameter->index], root->sharding,
                                  average ? average->average : root->flat_parameters,
-                                 average ? PACKED : IN_PLACE));
+                                 average && average->sharding ? PACKED : IN_PLACE));
         else
             TUTTI_TRY(tutti__pieces_add(pieces, &piece));
     }

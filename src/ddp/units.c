@@ -431,7 +431,7 @@ tutti_status tutti__units_consolidate(tutti_zero *zero, int root)
     status = tutti__group_agree(zero->ddp->group, status);
     if (status == TUTTI_OK)
         status = tutti__zero_collect(zero, tutti__zero_stream(zero), zero->root->flat_parameters,
-                                     false, zero->whole, root);
+                                     TUTTI__OF_PARAMETERS, zero->whole, root);
     if (status != TUTTI_OK) {
         free(zero->whole);
         zero->whole = NULL;

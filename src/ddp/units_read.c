@@ -80,7 +80,7 @@ void tutti__units_leave(tutti_zero *zero)
     tutti__units_conceal(zero);
     free(zero->reads);
     zero->reads = NULL;
-    zero->version = 0;
+    tutti__units_whole(zero);
     if (back_all(zero) != TUTTI_OK) /* again when a group is entered, which reports it */
         tutti_log(TUTTI_LOG_DEBUG, "zero", "%s", tutti_last_error());
 }
@@ -113,8 +113,24 @@ void tutti__units_conceal(const tutti_zero *zero)
 tutti_status tutti__units_renew(tutti_zero *zero)
 {
     TUTTI_TRY(tutti__units_drop(zero));
+    zero->sharding.whole_parameters = false;
     return tutti__group_expose(zero->group, tutti__units_window(zero), zero->root->flat_parameters,
                                zero->root->n_flat * sizeof(float), ++zero->version);
+}
+
+tutti_status tutti__units_begin_write(tutti_zero *zero)
+{
+    TUTTI_TRY(tutti__units_discard(zero));
+    if (!tutti__zero_reads(zero))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_barrier(zero->group, NULL)); /* until then others compute with these */
+    tutti__units_conceal(zero);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__units_end_write(tutti_zero *zero)
+{
+    return tutti__zero_reads(zero) ? tutti__units_renew(zero) : TUTTI_OK;
 }
 
 tutti_status tutti__units_gather(tutti_zero *zero)

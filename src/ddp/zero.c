@@ -257,7 +257,12 @@ static tutti_status finish_units(void *self)
 
 static tutti_status discard(void *self)
 {
-    return tutti__units_discard(self);
+    return tutti__units_begin_write(self);
+}
+
+static tutti_status written(void *self)
+{
+    return tutti__units_end_write(self);
 }
 
 static tutti_status begin(void *self, const void *optim, double value)
@@ -451,11 +456,13 @@ tutti_status tutti__zero_open(tutti_ddp *ddp)
                          .sharding = {.self = zero,
                                       .offloads = ddp->opts.offload_parameters,
                                       .whole_gradients = ddp->shards && stage == 1,
+                                      .whole_parameters = ddp->shards || stage < 3,
                                       .prepare = tutti__zero_prepare,
                                       .begin = begin,
                                       .updated = updated,
                                       .finish = stage == 3 ? drop : finish,
-                                      .discard = discard}};
+                                      .discard = discard,
+                                      .written = written}};
     zero->copies = ddp->opts.shard_copies > 1;
     if (tutti__zero_reads(zero))
         zero->sharding.finish = finish_units;

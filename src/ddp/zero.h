@@ -136,6 +136,10 @@ tutti_status tutti__units_settle(tutti_zero *zero);
 tutti_status tutti__units_drop(tutti_zero *zero);
 /* Likewise before shares are written by other than an update; those gathered on this rank for a program go too. */
 tutti_status tutti__units_discard(tutti_zero *zero);
+/* The same before all ranks write their shares, where ranks read from each other: when none reads any more. After it they read the new
+ * ones. Collective. */
+tutti_status tutti__units_begin_write(tutti_zero *zero);
+tutti_status tutti__units_end_write(tutti_zero *zero);
 /* Gathers all parameters into zero->whole on rank `root`. Collective. */
 tutti_status tutti__units_consolidate(tutti_zero *zero, int root);
 void tutti__units_free(tutti_zero *zero);
@@ -208,6 +212,12 @@ void tutti__units_conceal(const tutti_zero *zero);
 tutti_status tutti__units_renew(tutti_zero *zero);
 /* Collective: all parameters on every rank. */
 tutti_status tutti__units_gather(tutti_zero *zero);
+/* They are there. */
+static inline void tutti__units_whole(tutti_zero *zero)
+{
+    zero->version = 0;
+    zero->sharding.whole_parameters = zero->stage < 3 || tutti__zero_reads(zero);
+}
 
 /* ---- units_host.c ---- */
 
@@ -237,11 +247,17 @@ tutti_status tutti__zero_finish_copies(void *self);
 /* ---- zero_state.c ---- */
 
 enum { TUTTI__ALL_RANKS = -1 };
-/* Gathers what ranks have in their ranges, those of an optimizer's state one after the other (packed), or those of flat memory at their
- * places, in `whole`, host memory for all elements, on rank `root` of the whole group, or on all; NULL: not on this rank. `stream`: whose
+/* What ranks have in their ranges: of flat memory, at their places; or one after the other, of an optimizer's state, which bare ones have not,
+ * or of averages of the parameters. */
+typedef enum tutti__zero_kind {
+    TUTTI__OF_PARAMETERS,
+    TUTTI__OF_STATE,
+    TUTTI__OF_AVERAGES
+} tutti__zero_kind;
+/* Gathers it in `whole`, host memory for all elements, on rank `root` of the whole group, or on all; NULL: not on this rank. `stream`: whose
  * memory `from` is. Collective. */
 tutti_status tutti__zero_collect(const tutti_zero *zero, tutti_stream *stream, const float *from,
-                                 bool packed, float *whole, int root);
+                                 tutti__zero_kind kind, float *whole, int root);
 /* The next of the root's optimizers with sharded state, from `entry` on; NULL: none. */
 tutti_optim *tutti__zero_next(const tutti_zero *zero, tutti__optim_entry *entry);
 

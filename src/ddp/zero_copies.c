@@ -26,6 +26,13 @@ tutti_status tutti__zero_begin_copies(tutti_zero *zero, const tutti_optim *optim
             "%s: with shard_copies 2 a module has one optimizer; use groups of it, or "
             "shard_copies 1",
             optim->rule->name);
+    if (optim->rule->update_whole)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s: it needs other ranks in the middle of an update, which with "
+                           "shard_copies 2 each must "
+                           "be able to end alone; use an optimizer that is elementwise (sgd, adam, "
+                           "adamw, rmsprop, adagrad), or shard_copies 1",
+                           optim->rule->name);
     status = tutti__agree_on_optim(zero->group, optim);
     /* Some ranks may have agreed, and update. They know that all have the means, and this one can follow. */
     zero->ready = status != TUTTI_OK && tutti_group_status(zero->group) != TUTTI_OK;

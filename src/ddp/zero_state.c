@@ -3,6 +3,7 @@
 #include "ddp/zero.h"
 
 #include "comm/comm.h"
+#include "optim/ema.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static tutti_status collect_range(const tutti_zero *zero, tutti_stream *stream, 
 }
 
 tutti_status tutti__zero_collect(const tutti_zero *zero, tutti_stream *stream, const float *from,
-                                 bool packed, float *whole, int root)
+                                 tutti__zero_kind kind, float *whole, int root)
 {
     const int sharers = zero->sharding.peers.size, rank = tutti_group_rank(zero->ddp->group);
     const bool host = tutti__on_host(stream);
@@ -56,13 +57,13 @@ tutti_status tutti__zero_collect(const tutti_zero *zero, tutti_stream *stream, c
     }
     for (size_t i = 0; i < zero->sharding.n && status == TUTTI_OK; i++) {
         const tutti__range *range = &zero->ranges[i];
-        const bool in_host = !packed && range->host;
-        const float *mine = in_host ? range->host : from + (packed ? at : range->begin);
+        const bool in_place = kind == TUTTI__OF_PARAMETERS, in_host = in_place && range->host;
+        const float *mine = in_host ? range->host : from + (in_place ? range->begin : at);
 
-        if (!packed || !range->bare)
+        if (kind != TUTTI__OF_STATE || !range->bare)
             status = collect_range(zero, in_host ? &tutti__cpu_stream : stream, i, mine, whole,
                                    root == TUTTI__ALL_RANKS ? root : root % sharers, room);
-        at += tutti__range_state(range);
+        at += kind == TUTTI__OF_STATE ? tutti__range_state(range) : range->end - range->begin;
     }
     free(room);
     return status;
@@ -90,8 +91,8 @@ static tutti_status bring_together(tutti_zero *zero, tutti_optim *optim, int roo
     tutti__optim_free_whole(optim);
     status = tutti__group_agree(zero->ddp->group, room_for_whole(zero, optim, root));
     for (size_t k = 0; tutti_optim_state_name(optim, k) && status == TUTTI_OK; k++)
-        status = tutti__zero_collect(zero, tutti__optim_stream(optim), optim->state[k], true,
-                                     optim->whole[k], root);
+        status = tutti__zero_collect(zero, tutti__optim_stream(optim), optim->state[k],
+                                     TUTTI__OF_STATE, optim->whole[k], root);
     if (status != TUTTI_OK)
         tutti__optim_free_whole(optim);
     return status;
@@ -136,8 +137,27 @@ tutti_status tutti__zero_gather(const tutti_ddp *ddp)
         TUTTI_TRY(tutti__optim_take_whole(optim));
     }
     if (zero)
-        zero->version = 0;
+        tutti__units_whole(zero);
     return TUTTI_OK;
+}
+
+tutti_status tutti__zero_gather_average(tutti_ema *ema)
+{
+    const tutti_zero *zero = ema->sharding ? ema->sharding->self : NULL;
+    float *whole;
+    tutti_status status;
+
+    if (!zero)
+        return TUTTI_OK;
+    whole = tutti__alloc((zero->root->n_flat + 1) * sizeof *whole);
+    status = tutti__group_agree(zero->group, whole ? TUTTI_OK : TUTTI_ERR_MEMORY);
+    if (status == TUTTI_OK)
+        status = tutti__zero_collect(zero, tutti__zero_stream(zero), ema->average,
+                                     TUTTI__OF_AVERAGES, whole, TUTTI__ALL_RANKS);
+    if (status == TUTTI_OK)
+        status = tutti__ema_take_whole(ema, whole);
+    free(whole);
+    return status;
 }
 
 bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group)

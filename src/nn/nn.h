@@ -102,8 +102,9 @@ typedef struct tutti__sharding {
     const tutti__range *
         ranges; /* each copy before the share of its bucket, whose update sends it; else ascending */
     size_t n;
-    uint64_t layouts;     /* the layout (tutti_root) for which they are valid */
-    bool whole_gradients; /* every rank has all means: norms need no communication */
+    uint64_t layouts;      /* the layout (tutti_root) for which they are valid */
+    bool whole_gradients;  /* every rank has all means: norms need no communication */
+    bool whole_parameters; /* now: every rank has all of them, in flat memory */
     /* now: gradients outside of the ranges have no memory, and are not read or written */
     bool only_shares;
     bool offloads; /* ranges have parameters in host memory, so optimizers' state is there too */
@@ -114,9 +115,10 @@ typedef struct tutti__sharding {
     /* Range i of the parameters is updated; when `finish` returns, all ranges of all ranks are. */
     tutti_status (*updated)(void *self, size_t i);
     tutti_status (*finish)(void *self);
-    /* The shares are about to be written by other than an update: what was gathered of other ranks' goes. Not collective, but all ranks
-     * call it, since gathers in flight end. */
+    /* Parameters are about to be written in the ranges by other than an update, on all ranks: what was gathered of other ranks' goes, and
+     * nobody reads this rank's any more. `written`: they have been. All ranks call both. */
     tutti_status (*discard)(void *self);
+    tutti_status (*written)(void *self);
 } tutti__sharding;
 
 /* What a range has of a stretch of flat memory, and a walk over the ranges that have any of it; zero-initialised: before the first. */

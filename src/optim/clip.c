@@ -59,9 +59,9 @@ static tutti_status norm_of(const tutti_module *m, float max_norm, double *norm_
     TUTTI_TRY(spans_of(m, sharding, true, &spans, &n));
     TUTTI_TRY(tutti__add_squares(m->cx, spans, n, &sum));
     if (sharding)
-        TUTTI_TRY(tutti__add_peers_squares(&sharding->peers, &sum));
+        TUTTI_TRY(tutti__add_peers_squares(&sharding->peers, &sum, 1));
     for (size_t i = 0; i < TUTTI__COUNT_OF(root->norm_peers); i++)
-        TUTTI_TRY(tutti__add_peers_squares(&root->norm_peers[i], &sum));
+        TUTTI_TRY(tutti__add_peers_squares(&root->norm_peers[i], &sum, 1));
     *norm_p = sqrt(tutti__squares_value(&sum));
     return TUTTI_OK;
 }

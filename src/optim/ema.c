@@ -93,10 +93,51 @@ static tutti_status copy_parameters(const tutti_ema *ema)
     return TUTTI_OK;
 }
 
-/* Averages of this rank's shares of the parameters, whose layout does not change any more. */
+static tutti_status take_parameter(const tutti_ema *ema, const tutti__sharding *sharding, size_t i,
+                                   float *average)
+{
+    const struct tutti_root *root = ema->module->root;
+    const size_t begin = root->offsets[i];
+    size_t at = 0, low, high;
+
+    for (size_t r = 0; r < sharding->n; r++) {
+        const tutti__range *range = &sharding->ranges[r];
+
+        if (tutti__range_meets(range, begin, begin + bytes_of(root, i) / sizeof *average, &low,
+                               &high))
+            TUTTI_TRY(tutti__copy(ema->cx->stream, average + at + (low - range->begin),
+                                  ema->average + ema->offsets[i] + (low - begin),
+                                  (high - low) * sizeof *average));
+        at += range->end - range->begin;
+    }
+    return TUTTI_OK;
+}
+
+/* Of the averages of all parameters those in this rank's ranges. */
+static tutti_status take_ranges(const tutti_ema *ema, const tutti__sharding *sharding,
+                                float *average)
+{
+    for (size_t i = 0; i < ema->module->root->parameters.n; i++)
+        TUTTI_TRY(take_parameter(ema, sharding, i, average));
+    return tutti_stream_wait(ema->cx->stream); /* the others are about to be freed */
+}
+
+static void replace(tutti_ema *ema, float *average, size_t n, const tutti__sharding *sharding)
+{
+    if (ema->average)
+        ema->cx->device_ops->free(ema->cx->device, ema->average);
+    ema->average = average;
+    ema->n = n;
+    ema->sharding = sharding;
+}
+
+/* Averages of this rank's shares of the parameters. */
 static tutti_status prepare_shares(tutti_ema *ema, const tutti__sharding *sharding)
 {
     tutti_ctx *cx = ema->cx;
+    const bool first = !ema->average;
+    tutti_status status = TUTTI_OK;
+    float *average;
     size_t n = 0;
 
     if (sharding->offloads)
@@ -107,18 +148,41 @@ static tutti_status prepare_shares(tutti_ema *ema, const tutti__sharding *shardi
     TUTTI_TRY(sharding->prepare(sharding->self));
     if (ema->average && ema->sharding == sharding)
         return TUTTI_OK;
-    if (ema->average)
-        return tutti__fail(TUTTI_ERR_STATE, "ema: the parameters were divided among ranks (zero 3) "
-                                            "after the first use of their averages; make the "
-                                            "tutti_ddp before");
     for (size_t i = 0; i < sharding->n; i++)
         n += sharding->ranges[i].end - sharding->ranges[i].begin;
-    ema->average = cx->device_ops->alloc(cx->device, (n + 1) * sizeof(float), true);
-    if (!ema->average)
+    average = cx->device_ops->alloc(cx->device, (n + 1) * sizeof *average, true);
+    if (!average)
         return TUTTI_ERR_MEMORY;
-    ema->n = n;
-    ema->sharding = sharding;
-    return copy_parameters(ema);
+    if (!first)
+        status = take_ranges(ema, sharding, average);
+    if (status != TUTTI_OK) {
+        cx->device_ops->free(cx->device, average);
+        return status;
+    }
+    replace(ema, average, n, sharding);
+    return first ? copy_parameters(ema) : TUTTI_OK;
+}
+
+/* Memory for the averages of all parameters, and for their layout. NULL with the message set. */
+static float *room_for_all(tutti_ema *ema)
+{
+    const struct tutti_root *root = ema->module->root;
+
+    if (!ema->offsets)
+        ema->offsets = tutti__alloc(root->parameters.n * sizeof *ema->offsets);
+    return ema->offsets
+               ? ema->cx->device_ops->alloc(ema->cx->device, root->n_flat * sizeof(float), true)
+               : NULL;
+}
+
+/* By those of all parameters, in the current layout. */
+static void replace_all(tutti_ema *ema, float *average)
+{
+    const struct tutti_root *root = ema->module->root;
+
+    replace(ema, average, root->n_flat, NULL);
+    memcpy(ema->offsets, root->offsets, root->parameters.n * sizeof *ema->offsets);
+    ema->layouts = root->layouts;
 }
 
 /* The averages in the current layout, from the old one; or, at the first use, the parameters. */
@@ -142,14 +206,15 @@ tutti_status tutti__ema_prepare(tutti_ema *ema)
     tutti_status status;
 
     TUTTI_TRY(tutti__flat_prepare(root));
-    if (root->reserved && root->sharding)
+    if (root->sharding && !root->sharding->whole_parameters)
         return prepare_shares(ema, root->sharding);
+    if (ema->sharding)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "ema: each rank has the averages of its share of the parameters, and "
+                           "their group is gone");
     if (ema->average && ema->layouts == root->layouts)
         return TUTTI_OK;
-    if (!ema->offsets)
-        ema->offsets = tutti__alloc(root->parameters.n * sizeof *ema->offsets);
-    average =
-        ema->offsets ? cx->device_ops->alloc(cx->device, root->n_flat * sizeof(float), true) : NULL;
+    average = room_for_all(ema);
     if (!average)
         return TUTTI_ERR_MEMORY;
     status = fill(ema, average);
@@ -159,13 +224,37 @@ tutti_status tutti__ema_prepare(tutti_ema *ema)
         cx->device_ops->free(cx->device, average);
         return status;
     }
-    if (ema->average)
-        cx->device_ops->free(cx->device, ema->average);
-    ema->average = average;
-    ema->n = root->n_flat;
-    memcpy(ema->offsets, root->offsets, root->parameters.n * sizeof *ema->offsets);
-    ema->layouts = root->layouts;
+    replace_all(ema, average);
     return TUTTI_OK;
+}
+
+tutti_status tutti__ema_take_whole(tutti_ema *ema, const float *whole)
+{
+    tutti_ctx *cx = ema->cx;
+    float *average = room_for_all(ema);
+    tutti_status status;
+
+    if (!average)
+        return TUTTI_ERR_MEMORY;
+    status =
+        tutti__copy_in(cx->stream, average, whole, ema->module->root->n_flat * sizeof *average);
+    if (status == TUTTI_OK)
+        status = tutti_stream_wait(cx->stream);
+    if (status == TUTTI_OK)
+        replace_all(ema, average);
+    else
+        cx->device_ops->free(cx->device, average);
+    return status;
+}
+
+void tutti__ema_drop_share(tutti_ema *ema)
+{
+    if (!ema->sharding)
+        return;
+    (void)!tutti_stream_wait(ema->cx->stream);
+    replace(ema, NULL, 0, NULL);
+    ema->updates = 0;
+    ema->swapped = false;
 }
 
 float *tutti__ema_at(const tutti_ema *ema, size_t i)
@@ -307,7 +396,8 @@ static tutti_status exchange_all(const tutti_ema *ema, float *room, size_t n_roo
         TUTTI_TRY(ema->sharding->discard(ema->sharding->self));
     for (size_t i = 0; span_at(ema, i, at, &s); i++, at += s.n)
         TUTTI_TRY(exchange(stream, &s, room, n_room));
-    return tutti_stream_wait(stream); /* the room is about to be freed */
+    TUTTI_TRY(tutti_stream_wait(stream)); /* the room is about to be freed */
+    return ema->sharding ? ema->sharding->written(ema->sharding->self) : TUTTI_OK;
 }
 
 tutti_status tutti_ema_swap(tutti_ema *ema)

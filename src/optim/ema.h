@@ -25,4 +25,8 @@ tutti_status tutti__ema_prepare(tutti_ema *ema);
  * call. */
 float *tutti__ema_at(const tutti_ema *ema, size_t i);
 
+/* With shares: all averages, in host memory at the places of flat memory, replace them; or they are gone, with the updates so far. */
+tutti_status tutti__ema_take_whole(tutti_ema *ema, const float *whole);
+void tutti__ema_drop_share(tutti_ema *ema);
+
 #endif

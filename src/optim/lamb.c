@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* state[2] = u: what Adam makes of a copy of p with the decay as p's factor and a rate of -1. */
+/* u: what Adam makes of a copy of p with the decay as p's factor and a rate of -1. */
 static tutti_status direction(tutti_stream *stream, const tutti__flat_run *run)
 {
     const tutti__optim_options *o = run->options;
@@ -25,32 +25,41 @@ static tutti_status direction(tutti_stream *stream, const tutti__flat_run *run)
         .eps = tutti__optim_eps(o->eps),
     };
 
-    TUTTI_TRY(tutti__copy(stream, run->state[2], run->p, run->n * sizeof *run->p));
-    return stream->ops->flat->adam(stream, run->state[2], run->g, run->state[0], run->state[1],
+    TUTTI_TRY(tutti__copy(stream, run->direction, run->p, run->n * sizeof *run->p));
+    return stream->ops->flat->adam(stream, run->direction, run->g, run->state[0], run->state[1],
                                    run->n, &c);
 }
 
 static tutti_status follow(tutti_stream *stream, const tutti__flat_run *run)
 {
-    return stream->ops->flat->sgd(stream, run->p, run->state[2], NULL, run->n,
+    return stream->ops->flat->sgd(stream, run->p, run->direction, NULL, run->n,
                                   &(tutti__sgd){.lr = (float)run->lr});
+}
+
+static tutti_status propose(tutti_optim *optim, tutti__flat_run *run)
+{
+    return tutti__optim_elementwise(optim, direction, run);
+}
+
+static tutti_status apply(tutti_optim *optim, tutti__flat_run *run, double of_p, double of_u)
+{
+    const bool adapts = run->options->weight_decay != 0 || run->options->always_adapt;
+
+    if (adapts && of_p > 0 && of_u > 0)
+        run->lr *= of_p / of_u;
+    return tutti__optim_elementwise(optim, follow, run);
 }
 
 static tutti_status update(tutti_optim *optim, const tutti__flat_run *given)
 {
-    const tutti__optim_options *o = given->options;
     tutti__flat_run run = *given;
-    double of_p = 0, of_u = 0;
+    double of_p, of_u;
 
-    TUTTI_TRY(tutti__optim_scratch(optim, run.n, &run.state[2]));
-    TUTTI_TRY(tutti__optim_elementwise(optim, direction, &run));
-    if (o->weight_decay != 0 || o->always_adapt) {
-        TUTTI_TRY(tutti__optim_norm(optim, run.p, run.n, &of_p));
-        TUTTI_TRY(tutti__optim_norm(optim, run.state[2], run.n, &of_u));
-    }
-    if (of_p > 0 && of_u > 0)
-        run.lr *= of_p / of_u;
-    return tutti__optim_elementwise(optim, follow, &run);
+    TUTTI_TRY(tutti__optim_scratch(optim, run.n, &run.direction));
+    TUTTI_TRY(propose(optim, &run));
+    TUTTI_TRY(tutti__optim_norm(optim, run.p, run.n, &of_p));
+    TUTTI_TRY(tutti__optim_norm(optim, run.direction, run.n, &of_u));
+    return apply(optim, &run, of_p, of_u);
 }
 
 static tutti_status check(const tutti__optim_options *o)
@@ -58,9 +67,12 @@ static tutti_status check(const tutti__optim_options *o)
     return tutti__adam_check("lamb", o);
 }
 
+static const tutti__divided_rule in_parts = {.propose = propose, .apply = apply};
+
 static const tutti__optim_rule lamb = {.name = "lamb",
                                        .state_names = {"exp_avg", "exp_avg_sq"},
                                        .update_whole = update,
+                                       .divided = &in_parts,
                                        .check = check,
                                        .has = TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
 

@@ -20,11 +20,16 @@ typedef struct matrix {
     int64_t rows, columns;
 } matrix;
 
+/* All of it, if this rank has a part. */
 static matrix matrix_of(const tutti_optim *optim, const tutti_tensor *t, float *p)
 {
-    const int64_t rows = t->shape.n > 0 ? t->shape.d[0] : 1;
+    const tutti__state *state = tutti__state_of(t);
+    const tutti__parameter_split *split = &state->split;
+    const int64_t rows = t->shape.n == 0                       ? 1
+                         : split->count > 0 && split->dim == 0 ? split->whole
+                                                               : t->shape.d[0];
 
-    return (matrix){optim->cx, p, rows, rows ? tutti_shape_count(t->shape) / rows : 0};
+    return (matrix){optim->cx, p, rows, rows ? tutti__whole_count(state) / rows : 0};
 }
 
 /* ---- Element by element: the run's lr is the factor ---- */
@@ -53,14 +58,14 @@ static tutti_status add(const tutti_optim *optim, float *p, const float *g, size
                                     &(tutti__flat_run){.p = p, .g = g, .n = n, .lr = factor});
 }
 
-/* The momentum buffer, and what is to be made orthogonal in state[1]: an sgd from 0 with the rate -momentum, and with Nesterov
+/* The momentum buffer, and what is to be made orthogonal: an sgd from 0 with the rate -momentum, and with Nesterov
  * another with the rest. */
 static tutti_status take_momentum(tutti_stream *stream, const tutti__flat_run *run)
 {
     const tutti__flat_ops *flat = stream->ops->flat;
     const tutti__optim_options *o = run->options;
     const float momentum = (float)o->momentum, fresh = (float)(1 - o->momentum);
-    float *u = run->state[1];
+    float *u = run->direction;
 
     TUTTI_TRY(flat->fill(stream, u, run->n, 0));
     TUTTI_TRY(flat->sgd(
@@ -159,30 +164,6 @@ static double adjusted(const tutti__flat_run *run, const matrix *m)
     return run->lr * sqrt(a > b ? a / b : 1);
 }
 
-/* To the norm of a matrix whose rows have norm 1; zeros stay. */
-static tutti_status normalize(const tutti_optim *optim, float *p, size_t n, int64_t rows)
-{
-    double norm;
-
-    TUTTI_TRY(tutti__optim_norm(optim, p, n, &norm));
-    return norm > 0 ? scale(optim, p, n, sqrt((double)rows) / norm) : TUTTI_OK;
-}
-
-static tutti_status update_matrix(tutti_optim *optim, tutti__flat_run *run)
-{
-    const tutti__optim_options *o = run->options;
-    matrix u;
-
-    TUTTI_TRY(tutti__optim_scratch(optim, run->n, &run->state[1]));
-    TUTTI_TRY(tutti__optim_elementwise(optim, take_momentum, run));
-    u = matrix_of(optim, run->parameter, run->state[1]);
-    TUTTI_TRY(make_orthogonal(optim, &u, o));
-    if (o->normalize)
-        TUTTI_TRY(normalize(optim, run->p, run->n, u.rows));
-    TUTTI_TRY(scale(optim, run->p, run->n, 1 - run->lr * o->weight_decay));
-    return add(optim, run->p, u.p, run->n, -adjusted(run, &u));
-}
-
 static tutti_status update_by_sgd(const tutti_optim *optim, tutti__flat_run *run)
 {
     tutti__optim_options o = *run->options;
@@ -193,20 +174,68 @@ static tutti_status update_by_sgd(const tutti_optim *optim, tutti__flat_run *run
     return tutti__optim_elementwise(optim, tutti__sgd_update, run);
 }
 
+static tutti_status update_other(const tutti_optim *optim, tutti__flat_run *run)
+{
+    float *const first = run->state[1], *const second = run->state[2];
+
+    run->lr *= run->options->adamw_lr_factor;
+    if (!optim->rule->state_names[1])
+        return update_by_sgd(optim, run);
+    run->state[0] = first;
+    run->state[1] = second;
+    return tutti__optim_elementwise(optim, tutti__adamw_update, run);
+}
+
+static bool is_other(const tutti_optim *optim, const tutti_tensor *parameter)
+{
+    const size_t i = parameter->parameter->index;
+
+    return i >= optim->n_matrix || !optim->matrix[i];
+}
+
+static tutti_status propose(tutti_optim *optim, tutti__flat_run *run)
+{
+    return is_other(optim, run->parameter) ? update_other(optim, run)
+                                           : tutti__optim_elementwise(optim, take_momentum, run);
+}
+
+static tutti_status turn(tutti_optim *optim, const tutti__flat_run *run, float *whole)
+{
+    const matrix u = matrix_of(optim, run->parameter, whole);
+
+    return make_orthogonal(optim, &u, run->options);
+}
+
+/* normalize: to the norm of a matrix whose rows have norm 1; zeros stay. */
+static tutti_status apply(tutti_optim *optim, tutti__flat_run *run, double of_p, double of_u)
+{
+    const tutti__optim_options *o = run->options;
+    const matrix m = matrix_of(optim, run->parameter, NULL);
+
+    (void)of_u;
+    if (o->normalize && of_p > 0)
+        TUTTI_TRY(scale(optim, run->p, run->n, sqrt((double)m.rows) / of_p));
+    TUTTI_TRY(scale(optim, run->p, run->n, 1 - run->lr * o->weight_decay));
+    return add(optim, run->p, run->direction, run->n, -adjusted(run, &m));
+}
+
 static tutti_status update(tutti_optim *optim, const tutti__flat_run *given)
 {
-    const size_t i = given->parameter->parameter->index;
     tutti__flat_run run = *given;
+    double of_p = 0;
 
-    if (i < optim->n_matrix && optim->matrix[i])
-        return update_matrix(optim, &run);
-    run.lr *= run.options->adamw_lr_factor;
-    if (!optim->rule->state_names[1])
-        return update_by_sgd(optim, &run);
-    run.state[0] = given->state[1];
-    run.state[1] = given->state[2];
-    return tutti__optim_elementwise(optim, tutti__adamw_update, &run);
+    if (is_other(optim, run.parameter))
+        return update_other(optim, &run);
+    TUTTI_TRY(tutti__optim_scratch(optim, run.n, &run.direction));
+    TUTTI_TRY(propose(optim, &run));
+    TUTTI_TRY(turn(optim, &run, run.direction));
+    if (run.options->normalize)
+        TUTTI_TRY(tutti__optim_norm(optim, run.p, run.n, &of_p));
+    return apply(optim, &run, of_p, 0);
 }
+
+static const tutti__divided_rule in_parts = {
+    .is_elementwise = is_other, .propose = propose, .turn = turn, .apply = apply};
 
 /* ---- Construction ---- */
 
@@ -226,6 +255,7 @@ static tutti_status check(const tutti__optim_options *o)
 static const tutti__optim_rule muon = {.name = "muon",
                                        .state_names = {"momentum_buffer", "exp_avg", "exp_avg_sq"},
                                        .update_whole = update,
+                                       .divided = &in_parts,
                                        .check = check,
                                        .has =
                                            TUTTI__HAS_MOMENTUM | TUTTI__HAS_BETAS | TUTTI__HAS_EPS};
@@ -234,6 +264,7 @@ static const tutti__optim_rule muon = {.name = "muon",
 static const tutti__optim_rule muon_with_sgd = {.name = "muon",
                                                 .state_names = {"momentum_buffer"},
                                                 .update_whole = update,
+                                                .divided = &in_parts,
                                                 .check = check,
                                                 .has = TUTTI__HAS_MOMENTUM};
 

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Elements per job: enough to be worth a thread. */
 #define PART ((size_t)1 << 16)
@@ -84,25 +85,28 @@ static tutti__squares from_floats(const float values[FLOATS])
                             .low = {(int64_t)words[3], (int64_t)words[4]}};
 }
 
-tutti_status tutti__add_peers_squares(const tutti_peers *peers, tutti__squares *sum)
+tutti_status tutti__add_peers_squares(const tutti_peers *peers, tutti__squares *sums, size_t n)
 {
-    float mine[FLOATS], *all;
+    const size_t size = peers->size > 1 ? (size_t)peers->size : 1;
+    float *mine, *all;
     tutti_status status;
 
-    if (peers->size <= 1)
+    if (size == 1 || n == 0)
         return TUTTI_OK;
-    all = tutti__alloc((size_t)peers->size * sizeof mine);
-    if (!all)
+    mine = tutti__alloc((size + 1) * n * FLOATS * sizeof *mine);
+    if (!mine)
         return TUTTI_ERR_MEMORY;
-    to_floats(sum, mine);
-    status = peers->all_gather(peers->self, NULL, mine, FLOATS, all);
-    *sum = (tutti__squares){0};
-    for (int r = 0; r < peers->size && status == TUTTI_OK; r++) {
-        const tutti__squares more = from_floats(all + r * FLOATS);
+    all = mine + n * FLOATS;
+    for (size_t i = 0; i < n; i++)
+        to_floats(&sums[i], mine + i * FLOATS);
+    status = peers->all_gather(peers->self, NULL, mine, n * FLOATS, all);
+    memset(sums, 0, n * sizeof *sums);
+    for (size_t k = 0; k < size * n && status == TUTTI_OK; k++) {
+        const tutti__squares more = from_floats(all + k * FLOATS);
 
-        tutti__squares_add(sum, &more);
+        tutti__squares_add(&sums[k % n], &more);
     }
-    free(all);
+    free(mine);
     return status;
 }
 

@@ -165,8 +165,8 @@ void tutti__optim_free_whole(tutti_optim *optim)
     }
 }
 
-/* The ranges that this rank updates: the sharding's, or *all for everything. */
-static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti__range **ranges_p)
+size_t tutti__optim_ranges(const tutti_optim *optim, tutti__range *all,
+                           const tutti__range **ranges_p)
 {
     if (optim->sharding) {
         *ranges_p = optim->sharding->ranges;
@@ -184,7 +184,8 @@ static tutti_status move_state(const tutti_optim *optim, float *const state[])
     const struct tutti_root *root = optim->module->root;
     const tutti__range *ranges;
     tutti__range all;
-    size_t n = ranges_of(optim, &all, &ranges), at = 0; /* where the range begins in state */
+    size_t n = tutti__optim_ranges(optim, &all, &ranges),
+           at = 0; /* where the range begins in state */
 
     for (size_t r = 0; r < n; at += tutti__range_state(&ranges[r]), r++)
         for (size_t i = 0; i < root->parameters.n; i++) {
@@ -223,7 +224,7 @@ static tutti_status renew_state(tutti_optim *optim)
     float *state[TUTTI__OPTIM_STATES] = {0};
     const tutti__range *ranges;
     tutti__range all;
-    size_t n = ranges_of(optim, &all, &ranges), n_state = 0;
+    size_t n = tutti__optim_ranges(optim, &all, &ranges), n_state = 0;
     tutti_status status;
 
     for (size_t r = 0; r < n; r++)
@@ -423,6 +424,8 @@ static void update_part(void *arg, int64_t i, int member)
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         if (run.state[k])
             run.state[k] += first;
+    if (run.direction)
+        run.direction += first;
     run.n = run.n - first < PART ? run.n - first : PART;
     status = t->update(tutti__optim_stream(t->optim), &run);
     if (status != TUTTI_OK && atomic_compare_exchange_strong(&t->status, &none, (int)status))
@@ -480,27 +483,38 @@ static void note(const tutti_optim *optim, const tutti__flat_run *run, uint64_t 
         begin_ns, tutti__now_ns());
 }
 
+bool tutti__optim_part(const tutti_optim *optim, const tutti__stretch *stretch,
+                       const tutti__range *range, size_t at, tutti__flat_run *run)
+{
+    const struct tutti_root *root = optim->module->root;
+    size_t begin, end;
+
+    if (!tutti__range_meets(range, stretch->begin, stretch->end, &begin, &end))
+        return false;
+    *run = (tutti__flat_run){.here = range->host != NULL,
+                             .step = stretch->step,
+                             .lr = optim->groups[stretch->group].lr,
+                             .options = &optim->groups[stretch->group].options};
+    run->p = range->host ? range->host + (begin - range->begin) : root->flat_parameters + begin;
+    run->g = root->flat_gradients + begin;
+    run->n = end - begin;
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+        run->state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
+    if (optim->rule->update_whole)
+        run->parameter = stretch->first;
+    return true;
+}
+
 /* Updates the part of a run within a range, whose state begins at `at`. */
 static tutti_status update(tutti_optim *optim, const tutti__stretch *stretch,
                            const tutti__range *range, size_t at)
 {
-    const struct tutti_root *root = optim->module->root;
     const uint64_t begin_ns = tutti__profile_begin(optim->cx);
-    tutti__flat_run run = {.here = range->host != NULL,
-                           .step = stretch->step,
-                           .lr = optim->groups[stretch->group].lr,
-                           .options = &optim->groups[stretch->group].options};
-    size_t begin, end;
+    tutti__flat_run run;
 
-    if (!tutti__range_meets(range, stretch->begin, stretch->end, &begin, &end))
+    if (!tutti__optim_part(optim, stretch, range, at, &run))
         return TUTTI_OK;
-    run.p = range->host ? range->host + (begin - range->begin) : root->flat_parameters + begin;
-    run.g = root->flat_gradients + begin;
-    run.n = end - begin;
-    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
-        run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
     if (optim->rule->update_whole) {
-        run.parameter = stretch->first;
         TUTTI_TRY(optim->rule->update_whole(optim, &run));
     } else if (optim->offloaded) {
         TUTTI_TRY(tutti__optim_update_offloaded(optim, &run));
@@ -540,8 +554,10 @@ static tutti_status update_all(tutti_optim *optim, const tutti__sharding *shardi
 
     tutti__optim_free_whole(optim);
     set_rates(optim);
-    n_ranges = ranges_of(optim, &all, &ranges);
+    n_ranges = tutti__optim_ranges(optim, &all, &ranges);
     n_runs = plan_runs(optim);
+    if (optim->rule->update_whole && tutti__optim_is_divided(optim))
+        return tutti__optim_update_divided(optim, sharding, n_runs);
     for (size_t r = 0; r < n_ranges; at += tutti__range_state(&ranges[r]), r++) {
         for (size_t i = 0; i < n_runs; i++)
             TUTTI_TRY(update(optim, &optim->runs[i], &ranges[r], at));
@@ -564,11 +580,11 @@ tutti_status tutti_optim_step(tutti_optim *optim)
     TUTTI_TRY(tutti_module_status(optim->module));
     sharding = optim->module->root->sharding;
     TUTTI_TRY(tutti__optim_check(optim->rule->name, "lr", (double)optim->lr, 0, INFINITY));
-    if (sharding && optim->rule->update_whole)
+    if (sharding && sharding->offloads && optim->rule->update_whole)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "%s: it updates whole parameters, which ZeRO divides over the ranks; "
-                           "use DDP without ZeRO, or an optimizer that is elementwise (sgd, adam, "
-                           "adamw, rmsprop, adagrad)",
+                           "%s: it reads whole parameters on the device, and shares of them are in "
+                           "host memory (offload_parameters); leave that out, or use an optimizer "
+                           "that is elementwise (sgd, adam, adamw, rmsprop, adagrad)",
                            optim->rule->name);
     TUTTI_TRY(tutti__optim_prepare(optim, sharding));
     if (sharding)

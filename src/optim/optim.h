@@ -36,7 +36,8 @@ typedef struct tutti__flat_run {
     float *p;
     const float *g;
     float *state[TUTTI__OPTIM_STATES];
-    bool here; /* p is in host memory already, of offloaded parameters */
+    float *direction; /* of a rule with update_whole: room for what is then applied */
+    bool here;        /* p is in host memory already, of offloaded parameters */
     size_t n;
     uint64_t step; /* number of this update of its parameters, from 1 */
     double lr;     /* of their group, as its options */
@@ -57,12 +58,25 @@ enum {
     TUTTI__HAS_LR_DECAY = 32
 };
 
+/* An update that depends on the whole parameter, where ranks have parts of it (divided.c). */
+typedef struct tutti__divided_rule {
+    /* Whether that of this parameter is elementwise nevertheless: then `propose` makes it, and nothing is left to do. NULL: of none. */
+    bool (*is_elementwise)(const tutti_optim *optim, const tutti_tensor *parameter);
+    /* Of a part: run->direction becomes its part of the direction. */
+    tutti_status (*propose)(tutti_optim *optim, tutti__flat_run *run);
+    /* Of a whole direction what is to be applied; run: of any part. NULL: itself. */
+    tutti_status (*turn)(tutti_optim *optim, const tutti__flat_run *run, float *whole);
+    /* Then, with the norms of the whole parameter and, without turn, the whole direction. */
+    tutti_status (*apply)(tutti_optim *optim, tutti__flat_run *run, double of_p, double of_u);
+} tutti__divided_rule;
+
 typedef struct tutti__optim_rule {
     const char *name;
     const char *state_names[TUTTI__OPTIM_STATES]; /* PyTorch's; NULL past the end */
     tutti__update *update;                        /* elementwise: of any part of a parameter */
     /* Instead, if a parameter's update depends on all of it: of one parameter, on the calling thread. */
     tutti_status (*update_whole)(tutti_optim *optim, const tutti__flat_run *run);
+    const tutti__divided_rule *divided; /* with update_whole */
     tutti_status (*check)(const tutti__optim_options *options);
     unsigned has; /* TUTTI__HAS_... */
     /* this rule with state, if an option needs it; NULL: itself */
@@ -144,10 +158,23 @@ tutti_status tutti__optim_elementwise(const tutti_optim *optim, tutti__update *u
  * neither on threads, nor on the layout of memory, nor on the division into spans and ranks (device/squares.h). */
 tutti_status tutti__add_squares(tutti_ctx *cx, const tutti__flat_span *spans, size_t n,
                                 tutti__squares *sum);
-/* *sum becomes the sum of all ranks' sums; size 0: there are none. */
-tutti_status tutti__add_peers_squares(const tutti_peers *peers, tutti__squares *sum);
+/* Each of n sums becomes the sum of all ranks' sums; size 0: there are none. */
+tutti_status tutti__add_peers_squares(const tutti_peers *peers, tutti__squares *sums, size_t n);
 /* The L2 norm of n elements. */
 tutti_status tutti__optim_norm(const tutti_optim *optim, const float *p, size_t n, double *norm_p);
+/* The ranges that this rank updates: the sharding's, or *all for everything. */
+size_t tutti__optim_ranges(const tutti_optim *optim, tutti__range *all,
+                           const tutti__range **ranges_p);
+/* The part of a run in a range, whose state begins at `at`; false: there is none. */
+bool tutti__optim_part(const tutti_optim *optim, const tutti__stretch *stretch,
+                       const tutti__range *range, size_t at, tutti__flat_run *run);
+/* The updates of n_runs runs by a rule with update_whole, some of whose parameters ranks have parts of. sharding NULL: their layers are
+ * divided. Collective. */
+tutti_status tutti__optim_update_divided(tutti_optim *optim, const tutti__sharding *sharding,
+                                         size_t n_runs);
+/* Whether there are such; and whether ranks have parts of the root's parameter i because its layer is divided. */
+bool tutti__optim_is_divided(const tutti_optim *optim);
+bool tutti__optim_is_split(const tutti_optim *optim, size_t i);
 /* The same of a run with p and g on the device, and offloaded state. */
 tutti_status tutti__optim_update_offloaded(tutti_optim *optim, const tutti__flat_run *run);
 void tutti__optim_free_parts(tutti_optim *optim);

@@ -12,7 +12,7 @@
 #define MOST 3 /* stage */
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 4, STEPS = 4 };
 
-typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, GROUPS, N_RULES } rule;
+typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, GROUPS, LAMB, MUON, MUON_SGD, N_RULES } rule;
 
 /* Parameter groups, whose runs of flat memory are cut by the ranks' shares. */
 static tutti_status groups_new(tutti_optim **optim_p, tutti_module *m)
@@ -33,6 +33,14 @@ static tutti_status optim_new(tutti_optim **optim_p, tutti_module *m, rule r)
 
     if (r == GROUPS)
         return groups_new(optim_p, m);
+    if (r == LAMB) /* whose rates are by the norms of whole parameters */
+        return tutti_lamb_new(optim_p, m, &(tutti_lamb_opts){.lr = 0.01f, .weight_decay = 0.1f});
+    if (r >= MUON) /* which multiplies a whole matrix */
+        return tutti_muon_new(optim_p, m,
+                              &(tutti_muon_opts){.lr = 0.01f,
+                                                 .adamw = "fc2.weight",
+                                                 .normalize = r == MUON_SGD,
+                                                 .others_by_sgd = r == MUON_SGD});
     return r == ADAM    ? tutti_adam_new(optim_p, m, &adam)
            : r == ADAMW ? tutti_adamw_new(optim_p, m, &adam)
                         : tutti_sgd_new(optim_p, m, &sgd);
@@ -322,6 +330,35 @@ static int each_rank_holds_its_share_of_parameters(tutti_group *group, void *arg
 }
 
 /* Another order of gathers than that of training, and none between. */
+/* Averages of all parameters become those of this rank's shares when there are some. */
+static int averages_may_begin_before_shares(tutti_group *group, void *arg)
+{
+    char digests[4][33];
+
+    (void)arg;
+    for (int zero = 0; zero < 4; zero++) {
+        const tutti_ddp_opts opts = {.first_bucket_mb = 1e-3, .bucket_mb = 1e-2, .zero = zero};
+        tutti_ema *ema;
+        trainer t;
+
+        CHECK_0(trainer_begin(&t, &(tutti_ddp_opts){0}));
+        CHECK_OK(tutti_ema_new(&ema, t.module, &(tutti_ema_opts){.decay = 0.5f}));
+        CHECK_OK(tutti_ema_update(ema));
+        CHECK_OK(tutti_ddp_new(&t.ddp, t.module, group, &opts));
+        CHECK_OK(optim_new(&t.optim, t.module, ADAM));
+        for (int step = 0; step < STEPS; step++) {
+            CHECK_0(train(&t, group, step, 1));
+            CHECK_OK(tutti_ema_update(ema));
+        }
+        CHECK_OK(tutti_ema_swap(ema));
+        CHECK_0(digest_of(&t, group, digests[zero]));
+        CHECK_TEXT(digests[zero], digests[0]);
+        tutti_ema_free(ema);
+        trainer_free(&t);
+    }
+    return 0;
+}
+
 static int evaluation_changes_nothing(tutti_group *group, void *arg)
 {
     float x[PIXELS] = {0}, y[2][CLASSES];
@@ -641,6 +678,7 @@ int main(void)
         TEST(run_all, frozen_parameters_take_no_state),
         TEST(run_all, each_rank_holds_its_share_of_gradients),
         TEST(run_all, each_rank_holds_its_share_of_parameters),
+        TEST(run_all, averages_may_begin_before_shares),
         TEST(run_all, evaluation_changes_nothing),
         TEST(run_two, parameters_of_others_cannot_be_read),
         TEST(run_two, a_consolidation_that_fails_leaves_nothing),

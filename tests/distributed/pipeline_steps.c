@@ -252,6 +252,8 @@ static int trains_alike(tutti_group *world, void *arg)
     tutti_pipeline_set_ddp(p, ddp);
     CHECK_0(same(tutti_model_module(tutti_pipeline_model(p)), tutti_model_module(whole)));
     CHECK_OK(tutti_adamw_new(&optim, tutti_model_module(tutti_pipeline_model(p)), &adam));
+    batches_make(b, s, 0, l.share);
+    CHECK_0(evaluate(r.cx, p, whole_cx, whole, b)); /* before there was a step */
     for (int k = 0; k < STEPS; k++) {
         batches_make(b, s, k, l.share);
         tutti_optim_zero_grad(whole_optim);

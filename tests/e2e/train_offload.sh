@@ -50,7 +50,7 @@ train shards.host -n 2 $mlp --optimizer adam --shards 4 --zero 1 --offload optim
 refused 2 "offload: it moves the optimizer's state from a GPU to the host" "$TUTTI" train --model mlp --device cpu --offload optimizer --max-steps 1 --run-dir cpu
 refused 2 "offload: it moves the optimizer's state" "$TUTTI" train -n 3 --model mlp --device cpu --offload optimizer --max-steps 1 --run-dir cpu
 [ "$(grep -c 'offload: it moves' refused.out)" = 1 ] || { cat refused.out; fail "all ranks say so"; }
-refused 2 "offload: parameters is for zero=3" "$TUTTI" train --model mlp --device strict --offload parameters
+refused 2 "offload: parameters is for zero=3 on GPUs" "$TUTTI" train --model mlp --device strict --offload parameters
 refused 2 "ema: averages are made on the GPU" "$TUTTI" train --model mlp --device strict --zero 3 --offload parameters --ema 0.9
 refused 2 "offload: optimizer=lamb updates whole parameters" "$TUTTI" train --model mlp --optimizer lamb --device strict --offload optimizer
 refused 2 "offload: it moves memory from a GPU to the host, and plan is for CPUs" "$TUTTI" plan --model mlp --offload optimizer

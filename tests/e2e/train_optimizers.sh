@@ -1,5 +1,5 @@
 # train_optimizers.sh -- the laws of training for optimizers, schedules, clipping by value and rates by name: the same bits on one rank and
-# two (--shards), resumed, for any number of threads, with --zero 1 or refused by name.   timeout: 120   SPDX-License-Identifier: MIT
+# two (--shards), resumed, for any number of threads, with --zero 1; lamb's and muon's where ranks have parts of parameters.   timeout: 120   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.json"; }
 equal() { # WHAT RUN RUN
@@ -20,14 +20,9 @@ while read -r keys <&3; do
     equal "$keys on one rank and two" $n.one $n.two
     train $n.again $keys --shards 2 --threads 2 --resume $n.two/checkpoints/step-00000003
     equal "$keys resumed" $n.one $n.again
-    case $keys in
-    *lamb* | *muon*) wrong "updates whole parameters, which zero divides over the ranks" $keys --zero 1 ;;
-    *)
-        train $n.plain $keys -n 2
-        train $n.zero $keys -n 2 --zero 1
-        equal "$keys with --zero 1" $n.plain $n.zero
-        ;;
-    esac
+    train $n.plain $keys -n 2
+    train $n.zero $keys -n 2 --zero 1
+    equal "$keys with --zero 1" $n.plain $n.zero
 done 3<<END
 --optimizer rmsprop --centered --momentum 0.8 --alpha 0.9 --schedule linear --final-lr 0.0001
 --optimizer adagrad --lr-decay 0.1 --initial-accumulator-value 0.1 --schedule restarts --restart-epochs 0.02 --restart-mult 2
@@ -35,6 +30,20 @@ done 3<<END
 --optimizer muon --lr-groups encoder=0.5,*.bias=2,heads=0 --no-decay-biases --schedule onecycle --warmup-epochs 0
 --optimizer muon --muon-others sgd --muon-normalize --ns-steps 3 --weight-decay 0.01 --decay-groups encoder=0.1 --lr-group-epochs *.bias=0.02 --schedule linear
 END
+
+# Norms of whole parameters, and whole matrices, of which ranks have parts.
+for optimizer in lamb muon; do
+    parts="$small --tensor-parts 2 --grad-accumulation 2 --threads 1 --optimizer $optimizer"
+    train $optimizer.1 $parts
+    train $optimizer.2 $parts -n 2 --tensor 2
+    train $optimizer.4 $parts -n 4 --tensor 2 --pipeline 2
+    equal "$optimizer with --tensor 2" $optimizer.1 $optimizer.2
+    equal "$optimizer with --tensor 2 --pipeline 2" $optimizer.1 $optimizer.4
+    train $optimizer.plain $parts -n 2
+    train $optimizer.zero $parts -n 4 --tensor 2 --zero 3 --bucket-mb 0.02 --first-bucket-mb 0.01
+    equal "$optimizer with --tensor 2 --zero 3" $optimizer.plain $optimizer.zero
+    wrong "shard_copies: optimizer=$optimizer needs other ranks" --optimizer $optimizer --shards 2 --zero 1 --shard-copies 2
+done
 
 # Workers that die take no state with them: three kinds of it move to those that replace them.
 keys="--model vit --layers 2 --width 32 --heads 2 --batch-size 8 --epochs 4 --eval-every 0 --optimizer muon --shards 2 --threads 1 --progress quiet"

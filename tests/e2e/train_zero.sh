@@ -72,6 +72,15 @@ train shards.4 -n 4 $part --shards 4 --zero 3 --shard-copies 2 --bucket-mb 0.05 
 for name in shards.1 shards.3 shards.4; do
     [ "$(digest shards.0)" = "$(digest $name)" ] || fail "$name, with --zero 3: other weights"
 done
+# An average, which each evaluation puts in the place of the weights, and back; resumed by another number of ranks.
+train averaged.0 -n 1 $part --shards 4 --ema 0.5 --eval-every 2
+train averaged.3 -n 3 $part --shards 4 --ema 0.5 --eval-every 2 --zero 3 --bucket-mb 0.05 --first-bucket-mb 0.02
+train averaged.2 -n 2 $part --shards 4 --ema 0.5 --eval-every 2 --zero 3 --resume averaged.3/checkpoints/step-00000002
+for name in averaged.3 averaged.2; do
+    for key in parameter_digest ema_digest val_loss; do
+        [ -n "$(field $name/summary.json $key)" ] && [ "$(field averaged.0/summary.json $key)" = "$(field $name/summary.json $key)" ] || fail "$name: another $key"
+    done
+done
 train again -n 2 $part --shards 4 --zero 3 --resume shards.0/checkpoints/step-00000002
 [ "$(digest shards.0)" = "$(digest again)" ] || fail "shards with --zero 3, resumed: other weights"
 for keys in "--amp bf16 --recompute" "--lora-rank 2"; do
@@ -80,6 +89,6 @@ for keys in "--amp bf16 --recompute" "--lora-rank 2"; do
     train all -n 3 $gpt --max-steps 2 --eval-every 0 --shards 4 $keys --zero 3
     [ "$(digest less)" = "$(digest all)" ] || fail "shards with --zero 3 $keys: other weights"
 done
-refused 2 "ema: with shards and zero=3 no rank has all weights to average" "$TUTTI" train --model mlp --zero 3 --shards 2 --ema 0.9
 refused 2 "shard_copies: shares of the optimizer state with a second rank are for --shards V with --zero 1, 2 or 3" "$TUTTI" train --model mlp --shards 2 --shard-copies 2
+refused 2 "add --shards V --zero 1, or use shard_copies=1" "$TUTTI" train --model mlp --shard-copies 2
 refused 2 "amp: with shards and zero=2 each rank sees infinities" "$TUTTI" train --model mlp --zero 2 --shards 2 --amp fp16

@@ -45,3 +45,31 @@ same_end whole lost
 cmp whole/ema.safetensors lost/ema.safetensors || fail "ema.safetensors of killed workers"
 [ "$(readlink whole/checkpoints/best)" = "$(readlink lost/checkpoints/best)" ] || fail "the best checkpoint: $(readlink whole/checkpoints/best), of killed workers $(readlink lost/checkpoints/best)"
 "$TUTTI" checkpoint verify lost >out || { cat out; fail "verify"; }
+
+# ---- With zero 3 each rank has the averages of its shares: a death takes some with it, two workers that join and leave again bring all together
+begin shares 3 $keys --zero 3
+reach shares 120
+kill -KILL "$(worker shares 1)"
+reach shares 220
+kill -KILL "$(worker shares 0)"
+end shares 0
+same_end whole shares
+[ "$(readlink whole/checkpoints/best)" = "$(readlink shares/checkpoints/best)" ] || fail "the best checkpoint with zero 3"
+[ -e shares/ema.safetensors.index.json ] || { ls shares; fail "the averages are not written in parts"; }
+"$TUTTI" checkpoint verify shares >out || { cat out; fail "verify of shares"; }
+port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
+flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
+rm -f "$GO"
+TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 3 >node.out 2>&1 &
+job=$!
+reach node 20
+TUTTI_LOG=elastic:debug timeout 300 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $keys --zero 3 >guest.out 2>&1 &
+guest=$!
+until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || failed_run node "it ended before the additional workers joined"; pause 20; done
+reach node 160
+kill -TERM $guest
+wait $guest || { cat guest.out; fail "the additional workers ended with $?"; }
+end node 0
+same_end whole node
+! grep -q 'resumed from' node.out guest.out || { cat node.out; fail "a step was done again"; }
+refused 2 "ema: with shard_copies=2 it cannot be used" "$TUTTI" train -n 2 $keys --zero 3 --shard-copies 2 --run-dir no

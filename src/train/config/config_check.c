@@ -37,8 +37,8 @@ static tutti_status check_offload(const tutti__train_config *c)
         return TUTTI_OK;
     if (c->zero != 3)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "offload: parameters is for zero=3, in which each rank has a share of "
-                           "them; add --zero 3, or use offload=optimizer");
+                           "offload: parameters is for zero=3 on GPUs, where each rank has a share "
+                           "of them; add --zero 3, or use offload=optimizer, on a CPU none");
     if (c->ema > 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "ema: averages are made on the GPU, and with offload=parameters the "
@@ -58,10 +58,6 @@ static tutti_status check_zero_of_shards(const tutti__train_config *c)
                            "zero_ranks=0, or shards=0");
     if (c->shards == 0 || c->zero < 2)
         return TUTTI_OK;
-    if (c->zero == 3 && c->ema > 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "ema: with shards and zero=3 no rank has all weights to average; use "
-                           "zero=2, or ema=0");
     if (strcmp(c->amp, "fp16") == 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "amp: with shards and zero=%lld each rank sees infinities in its own "
@@ -79,7 +75,9 @@ static tutti_status check_copies(const tutti__train_config *c, const tutti__part
         return tutti__fail(TUTTI_ERR_ARG,
                            "shard_copies: shares of the optimizer state with a second rank are for "
                            "--shards V with --zero 1, 2 or 3; add %s, or use shard_copies=1",
-                           c->shards == 0 ? "--shards V" : "--zero 1");
+                           c->zero > 0      ? "--shards V"
+                           : c->shards == 0 ? "--shards V --zero 1"
+                                            : "--zero 1");
     if (c->ema > 0 || c->histograms || parts->own.hooks || strcmp(c->amp, "fp16") == 0)
         return tutti__fail(
             TUTTI_ERR_ARG,

@@ -101,18 +101,13 @@ static tutti_status check_optimizer(const tutti__train_config *c)
             "offload: optimizer=%s updates whole parameters, which it reads on the "
             "GPU; use offload=none, or optimizer=sgd, adam, adamw, rmsprop or adagrad",
             o);
-    if (c->zero && tutti__word_in("lamb muon", o))
+    if (c->shard_copies > 1 && tutti__word_in("lamb muon", o))
         return tutti__fail(
             TUTTI_ERR_ARG,
-            "zero: optimizer=%s updates whole parameters, which zero divides over "
-            "the ranks; use zero=0, or optimizer=sgd, adam, adamw, rmsprop or adagrad",
+            "shard_copies: optimizer=%s needs other ranks in the middle of an update, which with "
+            "copies each must be able to end alone; use shard_copies=1, or optimizer=sgd, adam, "
+            "adamw, rmsprop or adagrad",
             o);
-    if (c->tensor > 1 && tutti__word_in("lamb muon", o))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "tensor: optimizer=%s updates whole parameters, which tensor=%lld "
-                           "divides over the ranks; use tensor=1, or optimizer=sgd, adam, adamw, "
-                           "rmsprop or adagrad",
-                           o, (long long)c->tensor);
     return c->clip_grad_value > 0 && c->clip_grad_norm > 0
                ? tutti__fail(TUTTI_ERR_ARG, "clip_grad_value: clip_grad_norm is set too; use one")
                : TUTTI_OK;

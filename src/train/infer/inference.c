@@ -334,8 +334,12 @@ static tutti_status open_files(inference *in)
 
 static tutti_status check_layout(const inference *in)
 {
-    const long long zero = in->config->zero;
+    const long long zero = in->config->zero, pipeline = in->config->pipeline;
 
+    if (zero > 0 && pipeline > 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "zero: %lld and pipeline=%lld both divide the model; use one of them",
+                           zero, pipeline);
     return zero == 0 || zero == 3
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,
@@ -350,11 +354,11 @@ static tutti_status open_all(inference *in)
 
     TUTTI_TRY(tutti__config_read_each(in->config, &in->parts, in->job->argc, in->job->argv));
     TUTTI_TRY(tutti__session_open_group(s));
+    TUTTI_TRY(tutti__fail_together(s->group, check_layout(in)));
     TUTTI_TRY(tutti__fail_together(s->group, s->rank == 0 ? open_files(in) : TUTTI_OK));
     TUTTI_TRY(
         tutti_broadcast(s->group, TUTTI_BUF(in->config, sizeof *in->config, TUTTI_U8), 0, NULL));
     TUTTI_TRY(share_fit(in));
-    TUTTI_TRY(tutti__fail_together(s->group, check_layout(in)));
     TUTTI_TRY(tutti__fail_together(s->group, tutti__session_open_mesh(s)));
     TUTTI_TRY(tutti__fail_together(s->group, tutti__parts_find(&in->parts, in->config)));
     TUTTI_TRY(tutti__core_share_find(s->group, &s->cores));
