@@ -39,7 +39,7 @@ def start(command: list[str], implementation: str) -> str:
     environment = {**os.environ, **conftest._environment(implementation)}
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=conftest.LIMIT_S)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 
