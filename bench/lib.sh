@@ -36,7 +36,9 @@ torch_check() {
         { echo "$(basename "$0"): PYTHON=$PYTHON has no torch or no tutti_torch" >&2 && exit 2; }
 }
 through_torch() { # PROGRAM SECONDS BACKEND ARGS...: appends rank 0's lines of names and numbers to $work/BACKEND.all
-    timeout "$2" "$TUTTI" run -n "$ranks" "$PYTHON" "bench/peer/$1" "${@:3}" 2>"$work/$3.log" | sed 's/^\[[^]]*\] *//' |
+    local launch=("$TUTTI" run)
+    [ "$3" != mpi ] || launch=(mpirun) # MPI has ranks of its own
+    timeout "$2" "${launch[@]}" -n "$ranks" "$PYTHON" "bench/peer/$1" "${@:3}" 2>"$work/$3.log" | sed 's/^\[[^]]*\] *//' |
         grep -E '^[a-z0-9_]+ [0-9. ]+$' >>"$work/$3.all" || tail -n 3 "$work/$3.log" >&2
 }
 

@@ -158,12 +158,13 @@ def run_program(source: str, world: int, how: str, implementation: str) -> "list
             for rank in range(world)
         ]
         done = []
-        for process in processes:
-            try:
-                out, err = process.communicate(timeout=60)
-            finally:
+        try:
+            for process in processes:
+                out, err = process.communicate(timeout=LIMIT_S)
+                done.append(Done(process.args, process.returncode, out, err))
+        finally:
+            for process in processes:
                 process.kill()
-            done.append(Done(process.args, process.returncode, out, err))
     return done
 
 

@@ -122,6 +122,7 @@ def stand_in_for_gpus() -> None:
     torch.cuda.synchronize = lambda *_: None
     torch.cuda.current_stream = torch.cpu.current_stream
     torch.cpu.device_count = lambda: DEVICES
+    torch.cpu.Stream.is_capturing = lambda _: False  # optimizers ask, of graphs of an accelerator's kernels
     for name, stand_in in {
         "current_accelerator": lambda *_, **__: torch.device("cpu"),
         "current_device_index": lambda: 0,

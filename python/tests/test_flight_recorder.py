@@ -43,7 +43,7 @@ def test_pytorchs_analyzer_names_the_rank_with_another_call(
         pytest.skip("this PyTorch has no analyzer")
     analyzer = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
     analysis = subprocess.run(
-        [*analyzer, str(out), "--prefix", "rank_"], capture_output=True, text=True, timeout=100
+        [*analyzer, str(out), "--prefix", "rank_"], capture_output=True, text=True, timeout=conftest.LIMIT_S
     )
     said = analysis.stdout + analysis.stderr
     assert "Culprit rank 1" in said and "COLLECTIVE_TYPE_MISMATCH" in said, said

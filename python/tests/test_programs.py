@@ -134,7 +134,7 @@ def test_group_memory_with_debug_detail(implementation):
         **os.environ, **conftest._environment(implementation), "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
     }
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=100
+        [sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=conftest.LIMIT_S
     )
     assert done.returncode == 0 and done.stdout == "8.0\n", done.stderr + done.stdout
 

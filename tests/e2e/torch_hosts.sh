@@ -1,6 +1,6 @@
-# torch_hosts.sh -- torchrun on two hosts, which are network namespaces, with backend "tutti".   timeout: 560
+# torch_hosts.sh -- torchrun and srun on two hosts, which are network namespaces, with backend "tutti".   timeout: 560
 # SPDX-License-Identifier: MIT
-. "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
 hosts_enter alpha beta
 . "$SOURCE_DIR/tests/harness/expect.sh"
 . "$SOURCE_DIR/tests/harness/torch.sh"
@@ -48,5 +48,19 @@ if "$python" -c 'import sys, torch.distributed as d; sys.exit(not hasattr(d, "_r
     says regroups.1 "rank 3 on beta has 3 members, by 10.88.0.2"
 else
     echo "this PyTorch has no reconfigure: not tried between hosts"
+fi
+
+# Slurm has other names for what PyTorch reads.
+if (slurm_needed) >/dev/null; then
+    slurm_start
+    # shellcheck disable=SC2016 # variables of the task
+    MASTER_ADDR=alpha MASTER_PORT=29501 timeout -k 2 120 srun -N2 --ntasks-per-node=2 \
+        sh -c 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS exec "$@"' task \
+        "$python" "$SOURCE_DIR/tests/harness/program/torch_hosts.py" works >slurm.log 2>&1 </dev/null || fail "exit code $? of srun"
+    says slurm.log "rank 0 of 4 works on alpha"
+    says slurm.log "rank 3 of 4 works on beta"
+    slurm_stop
+else
+    echo "no Slurm here: srun was not tried"
 fi
 finish
