@@ -11,7 +11,7 @@
 # saving. "Steps" are its training steps alone. GFLOP/s are those of direct convolutions (708 MFLOP an image in training and 236 for each
 # of its views), of the FMA peak that all ranks measure at once. PyTorch has as many threads as there are ranks and threads here, in one
 # process, which is faster there than ranks are: RANKS=1 for the same here. CPU is the time of all processes, which depends less on other
-# programs. RUN=DIR keeps the runs, as DIR/seed-S.
+# programs; of steps it is the trainer's own process_cpu_percent, of all after the first. RUN=DIR keeps the runs, as DIR/seed-S.
 . "$(dirname "$0")/lib.sh"
 DATA=${DATA:-} SEEDS=${SEEDS-0} RANKS=${RANKS:-$(nproc)} THREADS=${THREADS:-1} KEYS=${KEYS:-} STEPS=${STEPS:-6} ROUNDS=${ROUNDS:-3}
 PYTHON=${PYTHON:-python3} AIRBENCH=${AIRBENCH:-} ISA=${ISA:-auto} RUN=${RUN:-$work}
@@ -23,7 +23,7 @@ SAMPLES=2000 TRAINING=707.8e6 FORWARD=236.3e6 VIEWS=6
 [ "$ISA" != avx2 ] || export ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 field() { sed -n "s/.*\"$2\": *\([0-9.e+-]*\).*/\1/p" "$1" | tail -n 1; } # FILE KEY
-train() { # DIR KEYS...: also TIMES: seconds, and CPU seconds
+train() { # DIR KEYS...: also DIR.times: seconds, and CPU seconds
     # shellcheck disable=SC2086 # KEYS are several
     { TIMEFORMAT='%R %U %S' && time "$TUTTI" train -n "$RANKS" --config configs/cifar10-94.json --data_dir "$DATA" --batch_size $((SAMPLES / RANKS)) \
         --threads "$THREADS" --run_dir "$1" --progress quiet $KEYS "${@:2}" 2>&3; } 3>"$work/log" 2>"$1.times" || { cat "$work/log" >&2; exit 1; }
@@ -70,14 +70,14 @@ theirs() { # appends images/s and CPU milliseconds an image
     sed -n 's/^images_per_s //p' "$work/theirs" >>"$work/theirs.images"
     sed -n 's/^cpu_ms_per_image //p' "$work/theirs" >>"$work/theirs.cpu"
 }
-ours_steps() { # the same; CPU time is that of all steps after the first, as theirs
+ours_steps() { # the same
     rm -rf "$work/steps"
-    train "$work/steps" --max_steps 1 --eval_every 0
-    mv "$work/steps.times" "$work/first.times"
-    rm -rf "$work/steps"
-    train "$work/steps" --max_steps "$STEPS" --log_every 1 --eval_every 0
+    train "$work/steps" --max_steps "$STEPS" --log_every 1 --system_metrics true --eval_every 0
     sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/steps/metrics.jsonl" | tail -n +3 | median >>"$work/ours.images"
-    cat "$work/first.times" "$work/steps.times" | awk -v n=$(((STEPS - 1) * SAMPLES)) '{ cpu = $2 + $3 - cpu } END { print 1e3 * cpu / n }' >>"$work/ours.cpu"
+    # A sample has the CPU time since the one before it, of rank 0, and ranks do the same: what they wait for each other they sleep
+    sed -n 's/.*"system": {"step": \([0-9]*\), "time_s": \([0-9.e+-]*\), .*"process_cpu_percent": \([0-9.e+-]*\).*/\1 \2 \3/p' "$work/steps/metrics.jsonl" |
+        awk -v n="$SAMPLES" -v ranks="$RANKS" 'NR > 1 { cpu += $3 / 100 * ($2 - before) } NR == 1 { first = $1 } { before = $2 }
+            END { if ($1 > first) printf "%.4f\n", 1e3 * cpu * ranks / (($1 - first) * n) }' >>"$work/ours.cpu"
 }
 for _ in $(seq "$ROUNDS"); do
     ours_steps

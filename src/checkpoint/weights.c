@@ -52,17 +52,30 @@ static void find_around(tutti__weights_place *place, const char *dir)
         snprintf(is_of_others(dir) ? place->hf : place->run, sizeof place->run, "%s", dir);
 }
 
-/* The latest checkpoint in a folder, if one is *found_p. MEMORY */
+/* The latest checkpoint in a folder, if one is *found_p. FORMAT if it is not whole: other weights than those that were meant are not
+ * taken in silence. MEMORY */
 static tutti_status find_latest(const char *dir, char folder[4096], bool *found_p)
 {
     uint64_t *steps = NULL;
-    size_t n = 0;
-    const tutti_status status = tutti__checkpoint_list(dir, &steps, &n);
+    size_t n = 0, i = 0;
+    char whole[4096];
+    tutti_status status = tutti__checkpoint_list(dir, &steps, &n);
 
     *found_p =
         status == TUTTI_OK && n > 0 && tutti__checkpoint_path(dir, steps[0], folder) == TUTTI_OK;
+    status = status == TUTTI_ERR_MEMORY ? status : TUTTI_OK; /* else there are none */
+    if (*found_p && !tutti__is_checkpoint(folder) && tutti__is_folder(folder)) {
+        while (++i < n && (tutti__checkpoint_path(dir, steps[i], whole) != TUTTI_OK ||
+                           !tutti__is_checkpoint(whole)))
+            continue;
+        status = tutti__fail(
+            TUTTI_ERR_FORMAT,
+            "the latest checkpoint, %s, is not whole: it has no %s; remove it, or name %s%s",
+            folder, tutti__folder_holds(folder, "state.json") ? "model.safetensors" : "state.json",
+            i < n ? "the last whole one, " : "a file of weights", i < n ? whole : "");
+    }
     free(steps);
-    return status == TUTTI_ERR_MEMORY ? status : TUTTI_OK; /* else there are none */
+    return status;
 }
 
 static tutti_status find_in_folder(tutti__weights_place *place, const char *path)

@@ -217,20 +217,32 @@ refused 2 "--keep: cannot write to plain/config.json/x: " "$TUTTI" diff plain mo
 # With a reader that has gone, and stopped
 (TMPDIR=$PWD "$TUTTI" diff plain odd --rerun 2>&1 || true) | head -0
 left "a closed pipe"
-TMPDIR=$PWD "$TUTTI" diff plain momentum --rerun >stopped.out 2>&1 &
-stopped=$!
-until grep -q 'running plain again' stopped.out 2>grep.err; do kill -0 $stopped || { cat stopped.out && fail "it ended early"; }; pause 5; done
-kill -TERM $stopped
-code=0
-wait $stopped || code=$?
-[ $code = 143 ] || { cat stopped.out && fail "exit code $code of a comparison that was stopped"; }
-says stopped '^different: in the checkpoint of step 4: ' # what was known
-left "a signal"
+for dir in endless{,.2}; do # reruns that do not end before the signal
+    cp -r plain $dir && rm -r $dir/{checkpoints,metrics.jsonl}
+    sed -i 's/"max_steps": 12/"max_steps": 1000000/; s/"epochs": [0-9]*/"epochs": 1000000/' $dir/config.json
+    sed -i 's/"steps": 12/"steps": 1000000/' $dir/summary.json
+done
+sed -i 's/"parameter_digest": "./"parameter_digest": "_/' endless.2/summary.json
+for signal in TERM QUIT USR2; do
+    TMPDIR=$PWD "$TUTTI" diff endless endless.2 --rerun >stopped.out 2>&1 &
+    stopped=$!
+    until grep -q 'running endless again' stopped.out 2>grep.err; do kill -0 $stopped || { cat stopped.out && fail "it ended early"; }; pause 5; done
+    kill -$signal $stopped
+    code=0
+    wait $stopped || code=$?
+    [ $code = $((128 + $(kill -l $signal))) ] || { cat stopped.out && fail "exit code $code of a comparison that was stopped by SIG$signal"; }
+    says stopped '^different: the final parameters, after step 1000000' # what was known
+    left "SIG$signal"
+done
 rm odd/config.json
 refused 2 "odd has no config.json that can be read" "$TUTTI" diff plain odd --rerun
 grep -q '^different: in the checkpoint of step 8: ' refused.out || { cat refused.out && fail "a failed rerun loses what was known"; }
 echo '{"model": "mlp", "world_size": 1, "data": "nothing"}' >odd/config.json
 refused 2 "odd could not be run again (tutti train ended with 2)" "$TUTTI" diff plain odd --rerun
+# The reason is that of the worker, in one line
+echo '{"model": "mlp", "world_size": 2, "data": "csv", "data_dir": "nowhere", "target": "y"}' >odd/config.json
+refused 2 "odd could not be run again (tutti train ended with 1): " "$TUTTI" diff plain odd --rerun
+grep -qx 'tutti diff: odd could not be run again (tutti train ended with 1): data folder or table nowhere: No such file or directory' refused.out || { cat refused.out && fail "a rerun's reason"; }
 # One that fails again is compared as far as it goes
 train fine "${keys[@]}" -n 1 --checkpoint-every 100
 cp -r nan nan.4 && rm -r nan.4/digests

@@ -83,6 +83,20 @@ state["data"] = "x"
 json.dump(state, open(sys.argv[1], "w"))
 END
 refused 1 'broken/checkpoints/latest/state.json is damaged: "data" is not an object' "$TUTTI" eval broken/checkpoints/latest
+# A latest checkpoint that is not whole, which a resume would skip: other weights are not taken in silence
+cp -r run/checkpoints/step-00000012 broken/checkpoints/step-00000011
+rm broken/checkpoints/step-00000012/state.json
+refused 1 'the latest checkpoint, broken/checkpoints/step-00000012, is not whole: it has no state.json; remove it, or name the last whole one, broken/checkpoints/step-00000011' "$TUTTI" eval broken
+refused 1 'broken/checkpoints/step-00000012, is not whole' "$TUTTI" predict broken/checkpoints --out -
+"$TUTTI" eval broken/checkpoints/step-00000011 >/dev/null || fail "the last whole checkpoint"
+"$TUTTI" eval broken/model.safetensors >/dev/null || fail "the file of weights of a run whose latest checkpoint is not whole"
+rm broken/checkpoints/step-00000011/{model.safetensors,state.json}
+refused 1 'is not whole: it has no state.json; remove it, or name a file of weights' "$TUTTI" eval broken
+for command in "eval run" "predict run --out x.csv"; do
+    for n in 1 2; do
+        refused 2 '--zero 3 and --pipeline both divide the weights; expected one of them' "$TUTTI" $command -n $n --pipeline 2 --zero 3
+    done
+done
 
 # ---- Outputs never replace a run's own files, nor the weights, and are refused before any work.
 cp run/model.safetensors w.safetensors

@@ -42,6 +42,13 @@ grep -q '"classes": \["ground", "square", "disc"\]' learns/summary.json || fail 
 "$TUTTI" eval learns --confusion --json eval.json >eval.out 2>&1 || { cat eval.out; fail "eval"; }
 grep -q '^  square  *[0-9]' eval.out && grep -q '(.* of 12896 pixels)' eval.out || { cat eval.out; fail "13 masks of 31 rows of 32 pixels are 12896 pixels"; }
 close <(field eval.json iou) <(field learns/summary.json val_iou) 1e-8
+for how in "--batch-size 1" "--batch-size 13 --threads 2" "--batch-size 3 -n 2"; do # the same bits for any batch, ranks and threads
+    "$TUTTI" predict learns --format logits --out bits.safetensors $how >predict.out 2>&1 || { cat predict.out; fail "predict $how"; }
+    [ -e bits.1 ] || cp bits.safetensors bits.1
+    cmp bits.safetensors bits.1 || fail "other logits with $how"
+    "$TUTTI" eval learns --json bits.json $how >eval.out 2>&1 || { cat eval.out; fail "eval $how"; }
+    [ "$(field bits.json loss)" = "$(field eval.json loss)" ] || fail "another loss with $how"
+done
 "$TUTTI" predict learns --out masks.safetensors >predict.out 2>&1 || { cat predict.out; fail "predict"; }
 # The IoU again, from the file.
 python3 - "$(field eval.json iou)" <<'END' || fail "the masks of predict have another IoU"

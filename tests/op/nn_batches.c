@@ -34,6 +34,7 @@ static const row rows[] = {
     {.name = "vit", .opts = {.layers = 2, .hidden = 192, .heads = 3, .patch = 8}},
     {.name = "lstm", .opts = {.layers = 2}},
     {.name = "unet", .opts = {.layers = 2, .hidden = 16}, .norms = true},
+    {.name = "airbench94", .norms = true, .is_large = true},
     {.name = "gpt2", .opts = {.layers = 2, .hidden = 384, .heads = 4, .context = TOKENS}},
     {.name = "llama",
      .opts = {.layers = 2, .hidden = 384, .heads = 4, .context = TOKENS, .llama = &of_llama}},
@@ -216,7 +217,27 @@ static bool check(const setting *s)
     return good;
 }
 
+/* Sizes of one network share its code. */
+static void check_rows(void)
+{
+#define MODEL_NAME(symbol, name) name,
+    static const char *const names[] = {TUTTI__MODELS(MODEL_NAME)};
+#undef MODEL_NAME
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
+        bool has = false;
+
+        for (size_t k = 0; k < TUTTI__COUNT_OF(rows); k++)
+            has |= tutti__model_find(rows[k].name)->forward == tutti__model_find(names[i])->forward;
+        if (!has) {
+            printf("nn_batches.c has no row of model %s\n", names[i]);
+            exit(1);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    check_rows();
     return run_settings(argc, argv, check);
 }

@@ -99,7 +99,7 @@ static tutti_status take_flag(command_line *line, int argc, char **argv, int *i)
 /* Whether the reruns' folders can be made in it, as far as can be told before. */
 static tutti_status check_keep(const char *folder)
 {
-    static const char *const made[] = {"a", "b", "a.log", "b.log"};
+    static const char *const made[] = {"a", "b", "a.log", "b.log", "a.error.json", "b.error.json"};
     char path[PATH_MAX];
     struct stat st;
     size_t n;
@@ -313,6 +313,8 @@ static tutti_status compare_again(tutti__diff_result *result, const tutti__diff_
     status = tutti__diff_rerun(known, folder);
     if (status == TUTTI_OK)
         status = compare(result, &again);
+    if (status == TUTTI_OK && tutti__counter_stopped())
+        status = tutti__fail(TUTTI_ERR_STATE, "stopped by a signal");
     for (size_t i = 0; i < result->runs; i++)
         result->run[i].path = line->paths[i];
     if (!line->keep)

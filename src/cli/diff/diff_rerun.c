@@ -2,6 +2,7 @@
 #include "cli/diff/diff.h"
 #include "base/terminal.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "launch/process/error_files.h"
 #include "train/output/counter.h"
 
 #include <errno.h>
@@ -15,7 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOG_END = 1500 }; /* bytes of a failed run's output that are shown */
+enum {
+    LOG_END = 1500,
+    WHY = 2048
+}; /* bytes: of a failed run's output that are searched for its last line; of why it failed */
 
 /* ---- From where -------------------------------------------------------------------------------------------------- */
 
@@ -122,14 +126,26 @@ static void choose_kernels(const tutti__diff_run *run)
             setenv("TUTTI_CPU_ISA", limits[i], 1);
 }
 
-static void become(char **argv, const char *program, const char *log, pid_t parent)
+/* What this process does at a signal is not the child's, which would lose one that comes before it is tutti train. */
+static void reset_signals(const sigset_t *mask)
+{
+    struct sigaction action;
+
+    for (int i = 1; i < NSIG; i++)
+        if (sigaction(i, NULL, &action) == 0 && (action.sa_handler != SIG_IGN || i == SIGPIPE))
+            signal(i, SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+}
+
+static void become(char **argv, const char *program, const char *log, const char *errors,
+                   pid_t parent)
 {
     const int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 
-    signal(SIGPIPE, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (fd < 0 || getppid() != parent)
         _exit(127);
+    setenv("TORCHELASTIC_ERROR_FILE", errors, 1);
     dup2(fd, STDOUT_FILENO);
     dup2(fd, STDERR_FILENO);
     execv(program, argv);
@@ -155,21 +171,28 @@ static int wait_for(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The end of a file, from the beginning of a line. */
-static void read_end(const char *path, char text[LOG_END + 1])
+/* Why a run has failed: what the rank that failed first says of it, or else the last line of the run's output. */
+static void read_why(const char *errors, const char *log, char *text, size_t size)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(log, O_RDONLY | O_CLOEXEC);
     const off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    const off_t from = bytes > LOG_END ? bytes - LOG_END : 0;
-    ssize_t n = fd < 0 ? 0 : pread(fd, text, LOG_END, from);
-    const char *line;
+    char end[LOG_END + 1], *line;
+    tutti__reason reason;
+    ssize_t n;
 
-    text[n > 0 ? n : 0] = '\0';
+    n = fd < 0 ? 0 : pread(fd, end, LOG_END, bytes > LOG_END ? bytes - LOG_END : 0);
     if (fd >= 0)
         close(fd);
-    line = from > 0 ? strchr(text, '\n') : NULL;
-    if (line)
-        memmove(text, line + 1, strlen(line));
+    if (tutti__reason_read(errors, &reason)) {
+        snprintf(text, size, ": %.*s", (int)strcspn(reason.text, "\n"), reason.text);
+        return;
+    }
+    while (n > 0 && end[n - 1] == '\n')
+        n--;
+    end[n > 0 ? n : 0] = '\0';
+    line = strrchr(end, '\n');
+    line = line ? line + 1 : end;
+    snprintf(text, size, "%s%s", *line ? "; its last line: " : "", line);
 }
 
 static void say(const tutti__diff_run *run, uint64_t start, uint64_t until)
@@ -186,10 +209,11 @@ static void say(const tutti__diff_run *run, uint64_t start, uint64_t until)
 static tutti_status run_again(const tutti__diff_run *run, const char *folder, const char *name,
                               uint64_t start, uint64_t until)
 {
-    char program[PATH_MAX], run_dir[PATH_MAX], log[PATH_MAX + 8], end[LOG_END + 1];
-    char record[PATH_MAX + 16];
+    char program[PATH_MAX], run_dir[PATH_MAX], log[PATH_MAX + 8], errors[PATH_MAX + 16];
+    char record[PATH_MAX + 16], why[WHY];
     arguments *a = tutti__alloc(sizeof *a);
     const pid_t parent = getpid();
+    sigset_t all, mask;
     pid_t child;
     int code;
 
@@ -197,26 +221,32 @@ static tutti_status run_again(const tutti__diff_run *run, const char *folder, co
         return TUTTI_ERR_MEMORY;
     snprintf(run_dir, sizeof run_dir, "%s/%s", folder, name);
     snprintf(log, sizeof log, "%s.log", run_dir);
+    snprintf(errors, sizeof errors, "%s.error.json", run_dir);
     snprintf(record, sizeof record, "%s/digests", run_dir);
     build(a, run, run_dir, start, until);
     say(run, start, until);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &mask);
     child = tutti__executable(program, sizeof program) ? fork() : -1;
     if (child == 0) {
+        reset_signals(&mask);
         choose_kernels(run);
-        become(a->argv, program, log, parent);
+        become(a->argv, program, log, errors, parent);
     }
+    sigprocmask(SIG_SETMASK, &mask, NULL);
     free(a);
     if (child < 0)
         return tutti__fail_errno(errno, "cannot start tutti train");
     code = wait_for(child);
+    read_why(errors, log, why, sizeof why);
+    (void)unlink(errors);
     if (tutti__counter_stopped())
         return tutti__fail(TUTTI_ERR_STATE, "stopped by a signal");
     if (code == 0 || (code == 1 && tutti__is_folder(record))) /* it fails again: in which step? */
         return TUTTI_OK;
-    read_end(log, end);
     return tutti__fail(code == 4 ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE,
-                       "%s could not be run again (tutti train ended with %d): %s", run->path, code,
-                       end);
+                       "%s could not be run again (tutti train ended with %d)%s", run->path, code,
+                       why);
 }
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */

@@ -74,26 +74,21 @@ static void set_time(tutti__reason *reason, const struct stat *info, double stam
         reason->at_ns -= (uint64_t)(age * 1e9);
 }
 
-bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
+bool tutti__reason_read(const char *path, tutti__reason *reason)
 {
-    char path[PATH_MAX], *text;
+    char *text;
     const char *said = NULL;
     struct stat info;
     double stamp = 0;
     size_t bytes = 0, n;
-    bool permanent = false;
     json_t *root;
 
-    if (!worker->job || !tutti__error_file_path(worker->job, worker->rank, path, sizeof path) ||
-        !(text = read_text(path, &bytes, &info)))
+    if (!(text = read_text(path, &bytes, &info)))
         return false;
+    reason->permanent = false;
     root = json_loadb(text, bytes, 0, NULL);
     if (root)
-        find_reason(root, &said, &stamp, &permanent);
-    /* a program may have handled it, and failed in another way */
-    reason->permanent =
-        permanent && !worker->running &&
-        (tutti__worker_exit_code(worker) == 2 || tutti__worker_exit_code(worker) == 3);
+        find_reason(root, &said, &stamp, &reason->permanent);
     /* else not torchrun's format: used as text */
     tutti__printable_lines(said ? said : text, reason->text, sizeof reason->text);
     for (n = strlen(reason->text); n > 0 && reason->text[n - 1] == '\n'; n--)
@@ -102,6 +97,20 @@ bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
     json_decref(root);
     free(text);
     return *reason->text != '\0';
+}
+
+bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason)
+{
+    char path[PATH_MAX];
+
+    if (!worker->job || !tutti__error_file_path(worker->job, worker->rank, path, sizeof path) ||
+        !tutti__reason_read(path, reason))
+        return false;
+    /* a program may have handled it, and failed in another way */
+    reason->permanent =
+        reason->permanent && !worker->running &&
+        (tutti__worker_exit_code(worker) == 2 || tutti__worker_exit_code(worker) == 3);
+    return true;
 }
 
 void tutti__error_file_pass_on(const tutti__worker *worker, const char *how)

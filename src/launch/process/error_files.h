@@ -12,7 +12,9 @@ typedef struct tutti__reason {
     bool permanent;  /* it ended with code 2 or 3, and a further round would end so, too */
 } tutti__reason;
 
-/* False: none. Reads at most a limited part of the file. */
+/* False: none. Reads at most a limited part of the file. `permanent` is as the file says. */
+bool tutti__reason_read(const char *path, tutti__reason *reason);
+/* That of a worker of this launcher. */
 bool tutti__error_file_read(const tutti__worker *worker, tutti__reason *reason);
 /* If this launcher itself has a TORCHELASTIC_ERROR_FILE: copies the worker's file there, with the exit code; if the worker has
  * none, writes `how`. */

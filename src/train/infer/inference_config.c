@@ -34,8 +34,9 @@ static tutti_status find_fit_of_run(const char *run, char **fit_p)
     json_t *state;
     tutti_status status = tutti__weights_find(&place, run);
 
-    if (status == TUTTI_ERR_NOT_FOUND || (status == TUTTI_OK && !place.folder[0]))
-        return TUTTI_OK; /* it has no checkpoint */
+    if (status == TUTTI_ERR_NOT_FOUND || status == TUTTI_ERR_FORMAT ||
+        (status == TUTTI_OK && !place.folder[0]))
+        return TUTTI_OK; /* it has no whole checkpoint */
     TUTTI_TRY(status);
     TUTTI_TRY(tutti__state_read(&state, place.folder));
     status = find_fit(state, fit_p);

@@ -12,11 +12,18 @@ static void stop(int signal_number)
 
 void tutti__counter_catch_signals(void)
 {
-    static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    static const int SIGNALS[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,   SIGUSR1, SIGUSR2,
+                                  SIGALRM, SIGPOLL, SIGXCPU, SIGVTALRM, SIGPROF, SIGPWR};
+    const struct sigaction action = {.sa_handler = stop,
+                                     .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction before;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(SIGNALS); i++)
-        sigaction(SIGNALS[i], &action, NULL);
+        /* nohup has SIGHUP ignored; shell scripts have these of background jobs, which is not intended here */
+        if (SIGNALS[i] == SIGINT || SIGNALS[i] == SIGQUIT ||
+            (sigaction(SIGNALS[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN))
+            sigaction(SIGNALS[i], &action, NULL);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 int tutti__counter_stopped(void)

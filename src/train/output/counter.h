@@ -14,7 +14,9 @@ typedef struct tutti__counter {
 tutti__tick tutti__counter_begin(tutti__counter *counter, const char *doing, const char *what);
 void tutti__counter_clear(tutti__counter *counter);
 
-/* From now on the first SIGINT, SIGTERM or SIGHUP stops the work between two items, so that it can clean up. */
+/* From now on the first signal that would end the process, Ctrl-C or another, stops the work between two items, so that it can clean
+ * up; a file that gets larger than its limit is a failed write. Signals that were
+ * ignored stay so, but for Ctrl-C's and Ctrl-\'s. */
 void tutti__counter_catch_signals(void);
 int tutti__counter_stopped(void); /* the signal; 0: none */
 
