@@ -285,11 +285,10 @@ static tutti_status meet(tutti_group *group)
 {
     const tutti_status status = tutti_barrier(group, NULL);
 
-    if (status == TUTTI_ERR_ABORTED &&
-        (tutti__control_was_refused(group->control) ||
-         (group->comm.parent && tutti__comm_failed(group->comm.parent))))
-        return status;
-    if (status != TUTTI_OK && status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_ABORTED)
+    if ((status == TUTTI_ERR_ABORTED &&
+         (tutti__control_was_refused(group->control) ||
+          (group->comm.parent && tutti__comm_failed(group->comm.parent)))) ||
+        (status != TUTTI_OK && status != TUTTI_ERR_MISMATCH && status != TUTTI_ERR_ABORTED))
         return status;
     /* a rank that ends after this is missed by its neighbours */
     (void)tutti__control_await_neighbours(group->control, tutti__now_ms() + group->comm.timeout_ms);
@@ -366,20 +365,15 @@ static tutti_status find_addresses(search *s)
     return TUTTI_OK;
 }
 
-static uint64_t hash_text(const char *text)
-{
-    return tutti__hash64(text, strlen(text));
-}
-
 static tutti_status connect_neighbours(search *s)
 {
     tutti__comm *comm = &s->group->comm;
     const tutti__bootstrap *boot = &s->group->boot;
     const size_t n = (size_t)comm->size;
 
-    s->mesh.id =
-        s->know_all ? tutti__hash64(s->infos, n * sizeof *s->infos) : hash_text(boot->prefix);
-    s->mesh.id ^= hash_text(comm->name);
+    s->mesh.id = s->know_all ? tutti__hash64(s->infos, n * sizeof *s->infos)
+                             : tutti__hash64(boot->prefix, strlen(boot->prefix));
+    s->mesh.id ^= tutti__hash64(comm->name, strlen(comm->name));
     if (s->know_all)
         comm->id = s->mesh.id;
     TUTTI_TRY(tutti__mesh_open(boot, &s->mesh, (int[2]){s->at.local, s->at.tcp}));
@@ -389,7 +383,7 @@ static tutti_status connect_neighbours(search *s)
         return TUTTI_OK;
     TUTTI_TRY(tutti__peer_info_gather(boot, s->ranks, s->fds, s->mesh.n, s->infos, &comm->id,
                                       s->deadline + (4 + tutti__tree_depth(comm->rank)) * TURN_MS));
-    comm->id ^= hash_text(comm->name);
+    comm->id ^= tutti__hash64(comm->name, strlen(comm->name));
     TUTTI_TRY(tutti__peer_info_check(boot, NULL, comm->size, s->infos));
     return choose(s);
 }
@@ -610,10 +604,8 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
         return find_members(group, member, deadline);
     }
     TUTTI_TRY(tutti__check_descriptors(group, false));
-    if (boot->mpi) {
+    if (boot->mpi)
         TUTTI_TRY(open_mpi(group, NULL, member, deadline));
-        return find_others(group, search_p, deadline);
-    }
     return find_others(group, search_p, deadline);
 }
 
