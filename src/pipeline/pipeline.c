@@ -125,7 +125,7 @@ void tutti_pipeline_free(tutti_pipeline *p)
         tutti__message_free(p->cx, &p->shared.rows[i]);
     tutti__parked_destroy(&p->shared.step);
     tutti__pipeline_close(p);
-    tutti__plan_free(p->planned);
+    free(p->clock.ends);
     tutti_pipeline_table_free(p->made);
     free(p);
 }
@@ -347,8 +347,8 @@ static tutti_status act(tutti_pipeline *p, size_t at)
 {
     const tutti_pipeline_action *a = &p->table->actions[p->rank][at];
 
-    if (p->planned)
-        tutti__plan_act(p, at);
+    if (p->clock.ends)
+        tutti__clock_act(p, at);
     TUTTI_TRY(tutti__receive_ahead(p, at));
     TUTTI_TRY(tutti__shared_add(p, false));
     return a->pass == TUTTI_PIPELINE_FORWARD  ? forward(p, a)
@@ -435,8 +435,7 @@ static tutti_status run(tutti_pipeline *p)
         TUTTI_TRY(check_sizes(p));
     p->shared.next = 0;
     p->averaging = find_averaging(p);
-    if (p->planned)
-        TUTTI_TRY(tutti__plan_step(p));
+    TUTTI_TRY(tutti__clock_begin(p));
     for (size_t i = 0; i < p->table->n[p->rank]; i++)
         TUTTI_TRY(act(p, i));
     TUTTI_TRY(tutti__shared_add(p, true));

@@ -23,8 +23,6 @@ typedef struct tutti__boundary {
     uint32_t dropout_calls; /* by the stages before */
 } tutti__boundary;
 
-typedef struct tutti__planned_stages tutti__planned_stages;
-
 /* Memory for one message, which grows. */
 typedef struct tutti__message {
     void *p;
@@ -91,16 +89,16 @@ struct tutti_pipeline {
     uint64_t steps;     /* done */
     uint64_t waited_ns; /* in the step, for messages */
     uint64_t evaluated; /* 1 + serial of the last step with a tutti_pipeline_forward */
-    tutti__planned_stages *planned; /* NULL: other ranks exist */
+    bool planned;       /* no other ranks exist */
+    /* The table's, as if a forward took 1 and a backward 2; not used: ends NULL. */
+    struct {
+        double *ends; /* of the table's actions: tutti__table_ends */
+        double now;   /* when this rank's next action can begin */
+        size_t at;    /* which it is */
+    } clock;
 };
 
-/* ---- planned.c: a stage without the others ---- */
-
-struct tutti__planned_stages {
-    double *ends; /* of the table's actions: tutti__table_ends; NULL: no step has begun */
-    double now;   /* when this rank's next action can begin */
-    size_t at;    /* which it is */
-};
+/* ---- planned.c: a stage without the others, and the table's clock ---- */
 
 /* What goes from each block to the next, by a forward of the whole model in a planned context, of a batch; the caller frees it, also after
  * a failure. */
@@ -108,12 +106,12 @@ tutti_status tutti__plan_boundaries(tutti__boundary **after_p, const tutti_pipel
                                     tutti_array x, tutti_dtype autocast);
 /* Makes p, whose group is planned, one that gets these. */
 tutti_status tutti__pipeline_plan(tutti_pipeline *p, const tutti__boundary *after);
-void tutti__plan_free(tutti__planned_stages *planned);
-/* Before action `at` of a step's table. Whether the rows of a shared table's micro-batch would have come by then. */
-tutti_status tutti__plan_step(tutti_pipeline *p);
-void tutti__plan_act(tutti_pipeline *p, size_t at);
 bool tutti__plan_is_sending(const tutti_pipeline *p, const tutti__micro_batch *slot);
-bool tutti__plan_has_rows(const tutti_pipeline *p, int micro_batch);
+/* Begins a step, if what a rank does must not depend on when a message arrives: planned, or with ranks that gather parameters together. Then before
+ * action `at`, and whether the rows of a shared table's micro-batch have come by the clock before it. */
+tutti_status tutti__clock_begin(tutti_pipeline *p);
+void tutti__clock_act(tutti_pipeline *p, size_t at);
+bool tutti__clock_has_rows(const tutti_pipeline *p, int micro_batch);
 /* What arenas of its micro-batches have used. */
 size_t tutti__pipeline_arenas(const tutti_pipeline *p);
 /* schedule_check.c: when each pass is done, [3 passes][stage][micro-batch], if a forward takes 1 and a backward 2. */

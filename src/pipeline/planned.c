@@ -3,8 +3,13 @@
  * Messages are neither sent nor awaited; what they would look like is known from a whole model. They come at once, except the gradients of
  * a shared table's vectors: how many micro-batches wait for these is what the last stage's memory depends on, so they come when the table's
  * clock says so. What is sent after a backward is still on its way when the next action begins, so that this takes a micro-batch's memory
- * more. */
+ * more.
+ * The same clock tells ranks that gather parameters together (zero 3) when to add these rows, instead of their arrival, so that all of a stage
+ * read parameters in the same order. Waiting for them there cannot block for ever: in the clock's order each action comes after all that
+ * it waits for. */
 #include "pipeline/pipeline.h"
+
+#include "ddp/ddp.h"
 
 #include <stdlib.h>
 
@@ -42,60 +47,54 @@ tutti_status tutti__plan_boundaries(tutti__boundary **after_p, const tutti_pipel
 
 tutti_status tutti__pipeline_plan(tutti_pipeline *p, const tutti__boundary *after)
 {
-    p->planned = tutti__alloc(sizeof *p->planned);
-    if (!p->planned)
-        return TUTTI_ERR_MEMORY;
+    p->planned = true;
     for (int c = 0; c < p->chunks; c++)
         if (p->chunk[c].first > 0)
             p->chunk[c].in = after[p->chunk[c].first - 1];
     return TUTTI_OK;
 }
 
-void tutti__plan_free(tutti__planned_stages *planned)
-{
-    if (planned)
-        free(planned->ends);
-    free(planned);
-}
-
 /* ---- The table's clock ---------------------------------------------------------------------------------------- */
 
-tutti_status tutti__plan_step(tutti_pipeline *p)
+tutti_status tutti__clock_begin(tutti_pipeline *p)
 {
     const size_t cells = 3 * (size_t)p->stages * (size_t)p->table->micro_batches;
 
-    free(p->planned->ends);
-    p->planned->ends = tutti__alloc(cells * sizeof *p->planned->ends);
-    return p->planned->ends ? tutti__table_ends(p->table, p->planned->ends) : TUTTI_ERR_MEMORY;
+    free(p->clock.ends);
+    p->clock.ends = NULL;
+    if (!p->planned && !(p->ddp && tutti__zero_has_parameters(p->ddp)))
+        return TUTTI_OK;
+    p->clock.ends = tutti__alloc(cells * sizeof *p->clock.ends);
+    return p->clock.ends ? tutti__table_ends(p->table, p->clock.ends) : TUTTI_ERR_MEMORY;
 }
 
 static double end_of(const tutti_pipeline *p, int pass, int stage, int m)
 {
-    return p->planned->ends[(pass * p->stages + stage) * p->table->micro_batches + m];
+    return p->clock.ends[(pass * p->stages + stage) * p->table->micro_batches + m];
 }
 
-void tutti__plan_act(tutti_pipeline *p, size_t at)
+void tutti__clock_act(tutti_pipeline *p, size_t at)
 {
     const tutti_pipeline_action *a = at > 0 ? &p->table->actions[p->rank][at - 1] : NULL;
 
-    p->planned->at = at;
-    p->planned->now = 0;
+    p->clock.at = at;
+    p->clock.now = 0;
     if (a)
-        p->planned->now = end_of(p,
-                                 a->pass == TUTTI_PIPELINE_FORWARD  ? 0
-                                 : a->pass == TUTTI_PIPELINE_WEIGHT ? 2
-                                                                    : 1,
-                                 tutti__stage_of(p, a->chunk), a->micro_batch);
+        p->clock.now = end_of(p,
+                              a->pass == TUTTI_PIPELINE_FORWARD  ? 0
+                              : a->pass == TUTTI_PIPELINE_WEIGHT ? 2
+                                                                 : 1,
+                              tutti__stage_of(p, a->chunk), a->micro_batch);
 }
 
 bool tutti__plan_is_sending(const tutti_pipeline *p, const tutti__micro_batch *slot)
 {
-    return slot->sends && p->planned->at <= slot->computed_at + 1;
+    return slot->sends && p->clock.at <= slot->computed_at + 1;
 }
 
-bool tutti__plan_has_rows(const tutti_pipeline *p, int micro_batch)
+bool tutti__clock_has_rows(const tutti_pipeline *p, int micro_batch)
 {
-    return end_of(p, 1, p->shared.first, micro_batch) < p->planned->now;
+    return end_of(p, 1, p->shared.first, micro_batch) < p->clock.now;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */

@@ -151,7 +151,7 @@ tutti_status tutti__shared_add(tutti_pipeline *p, bool all)
         TUTTI_TRY(tutti__receive_rows(p, rows, rows_of(p, shared->next), shared->last,
                                       shared->first, shared->next, false));
         if (!all &&
-            !(p->planned ? tutti__plan_has_rows(p, shared->next) : tutti_work_done(rows->work)))
+            !(p->clock.ends ? tutti__clock_has_rows(p, shared->next) : tutti_work_done(rows->work)))
             return TUTTI_OK;
         TUTTI_TRY(tutti__receive_rows(p, rows, rows_of(p, shared->next), shared->last,
                                       shared->first, shared->next, true));

@@ -20,7 +20,7 @@ typedef struct setting {
     int data; /* ranks with the same stages, for other samples; 0: one */
     int tensor; /* ranks among which layers are divided; 0: one. Also those of the model that accumulates */
     bool sequence;
-    bool zero;
+    int zero;
     const char *table; /* actions of the test's own; NULL: the kind's */
 } setting;
 
@@ -162,6 +162,30 @@ static int same(const tutti_module *part, const tutti_module *whole)
     return 0;
 }
 
+/* Pipelines side by side, each for its samples. */
+typedef struct layout {
+    tutti_mesh *mesh;
+    tutti_group *pipeline, *data; /* data NULL: one */
+    tutti_peers tensor;           /* size 0: layers are whole */
+    int share;
+} layout;
+
+/* With zero 3 where all parameters are gathered, in turn. */
+static int same_as(tutti_pipeline *p, tutti_ddp *ddp, tutti_optim *optim, const layout *l,
+                   const tutti_module *whole)
+{
+    const tutti_module *part = tutti_model_module(tutti_pipeline_model(p));
+
+    if (tutti_zero_get_stats(tutti_ddp_zero(ddp)).stage < 3)
+        return same(part, whole);
+    for (int k = 0; k < tutti_group_size(l->data); k++) {
+        CHECK_OK(tutti_zero_consolidate(tutti_ddp_zero(ddp), optim, k));
+        if (k == l->share)
+            CHECK_0(same(part, whole));
+    }
+    return 0;
+}
+
 static int evaluate(tutti_ctx *cx, tutti_pipeline *p, tutti_ctx *whole_cx, tutti_model *whole,
                     const batches *b)
 {
@@ -183,14 +207,6 @@ static int evaluate(tutti_ctx *cx, tutti_pipeline *p, tutti_ctx *whole_cx, tutti
     tutti_step_end(whole_cx);
     return 0;
 }
-
-/* Pipelines side by side, each for its samples. */
-typedef struct layout {
-    tutti_mesh *mesh;
-    tutti_group *pipeline, *data; /* data NULL: one */
-    tutti_peers tensor;           /* size 0: layers are whole */
-    int share;
-} layout;
 
 static int layout_make(layout *l, tutti_group *world, const setting *s)
 {
@@ -250,8 +266,8 @@ static int trains_alike(tutti_group *world, void *arg)
             &ddp, tutti_model_module(tutti_pipeline_model(p)), l.data,
             &(tutti_ddp_opts){.bucket_mb = 1e-3, .first_bucket_mb = 1e-3, .zero = s->zero}));
     tutti_pipeline_set_ddp(p, ddp);
-    CHECK_0(same(tutti_model_module(tutti_pipeline_model(p)), tutti_model_module(whole)));
     CHECK_OK(tutti_adamw_new(&optim, tutti_model_module(tutti_pipeline_model(p)), &adam));
+    CHECK_0(same_as(p, ddp, optim, &l, tutti_model_module(whole)));
     batches_make(b, s, 0, l.share);
     CHECK_0(evaluate(r.cx, p, whole_cx, whole, b)); /* before there was a step */
     for (int k = 0; k < STEPS; k++) {
@@ -263,7 +279,7 @@ static int trains_alike(tutti_group *world, void *arg)
         CHECK_OK(tutti_pipeline_run(p, &step));
         CHECK_OK(tutti_optim_step(optim));
         CHECK(tutti_ctx_step(r.cx) == tutti_ctx_step(whole_cx));
-        CHECK_0(same(tutti_model_module(tutti_pipeline_model(p)), tutti_model_module(whole)));
+        CHECK_0(same_as(p, ddp, optim, &l, tutti_model_module(whole)));
         CHECK_0(evaluate(r.cx, p, whole_cx, whole, b));
     }
     CHECK(r.computed == (tutti_pipeline_is_last(p) ? STEPS * s->micro_batches : 0));
@@ -368,7 +384,7 @@ static void mlp(void **state)
 static void with_data_parallel(void **state)
 {
     (void)state;
-    for (int zero = 0; zero < 2; zero++)
+    for (int zero = 0; zero <= 3; zero += zero == 0 ? 1 : 2) /* 2: e2e/train_pipeline */
         for (size_t k = 0; k < TUTTI__COUNT_OF(KINDS); k = after(k)) {
             setting s = {.model = "gpt2",
                          .layers = 4,

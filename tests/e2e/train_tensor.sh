@@ -145,9 +145,6 @@ refused 2 "--tensor 2 on 3 ranks: 3 is not a multiple of 2" "$TUTTI" eval all.2 
 refused 2 "--tensor 2 divides a model among ranks, and there is one; expected 2 ranks, or a multiple: -n 2" "$TUTTI" eval all.2 --tensor 2
 refused 2 "--zero 3 and --pipeline both divide the weights" "$TUTTI" eval all.2 -n 4 --pipeline 2 --zero 3
 refused 2 "zero: 1 divides gradients and an optimizer's state, which are not needed here" "$TUTTI" eval all.2 -n 2 --zero 1
-for command in eval "predict --out no"; do # a remedy that the command takes
-    refused 2 "zero: 3 and pipeline=2 both divide the model; use one of them" "$TUTTI" $command all.2 -n 2 --zero 3 --pipeline 2
-done
 printf 'First Citizen:\n' >prompt
 for run in all.2 llama.1; do
     how="--prompt-file prompt -n 60 --temperature 0.7 --samples 2 --seed 5"

@@ -101,8 +101,6 @@ static tutti_status check_pipeline(const tutti__train_config *c, const tutti__pa
         bool is_set;
         const char *name, *why;
     } rows[] = {
-        {c->zero > 2, "zero",
-         "gathers, with 3, a stage's weights in an order that messages decide; use zero=0, 1 or 2"},
         {c->find_unused, "find_unused", "may skip what another stage waits for; leave it out"},
         {c->static_graph, "static_graph", "may skip what another stage waits for; leave it out"},
         {c->lr_find, "lr_find", "changes weights and takes them back; use pipeline=1 for it"},

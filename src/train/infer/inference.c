@@ -334,12 +334,8 @@ static tutti_status open_files(inference *in)
 
 static tutti_status check_layout(const inference *in)
 {
-    const long long zero = in->config->zero, pipeline = in->config->pipeline;
+    const long long zero = in->config->zero;
 
-    if (zero > 0 && pipeline > 1)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "zero: %lld and pipeline=%lld both divide the model; use one of them",
-                           zero, pipeline);
     return zero == 0 || zero == 3
                ? TUTTI_OK
                : tutti__fail(TUTTI_ERR_ARG,
