@@ -10,14 +10,12 @@ rank() { # N RANK PORT: of two, with at most N descriptors; its exit code and me
     echo $? >"$work/$1.$2.code"
 }
 limits="6 8 10 12 13 14 15 16 17 18 19 40"
-begin=$SECONDS
 for n in $limits; do
     port=$("$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT')
     rank $n 0 $port &
     rank $n 1 $port &
 done
-wait
-[ $((SECONDS - begin)) -lt 40 ] || fail "took $((SECONDS - begin)) s"
+wait # a rank that does not end by itself is killed: 124
 four=0
 for n in $limits; do
     codes=$(cat "$work/$n".?.code | sort | uniq | tr -d '\n')
