@@ -60,9 +60,8 @@ tutti_status tutti__check_descriptors(const tutti_group *group, bool known)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)least)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_MEMORY,
-                       "rank %d of %d needs connections to other ranks%s and a few files more, at "
-                       "least %d, but this process may open %llu (ulimit -n): raise that",
-                       group->comm.rank, size,
+                       "it needs connections to other ranks%s and a few files more, at least %d, "
+                       "but may open %llu (ulimit -n): raise that",
                        clients > 0 ? ", one from each to the store that it hosts," : "", least,
                        (unsigned long long)limit.rlim_cur);
 }

@@ -569,20 +569,6 @@ static tutti_status find_others(tutti_group *group, search **search_p, double de
     return meet(group);
 }
 
-/* First, since others learn by them why this rank fails. */
-static tutti_status name_keys(tutti__bootstrap *boot, const tutti__group_member *member)
-{
-    char key[256];
-    int64_t times;
-
-    snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
-             member->rank);
-    TUTTI_TRY(tutti_store_add(boot->store, key, 1, &times));
-    snprintf(boot->prefix, sizeof boot->prefix, "%s/%s/%d/%lld", member->base, member->name,
-             member->size, (long long)times);
-    return TUTTI_OK;
-}
-
 static tutti_status join_others(tutti_group *group, const tutti__group_member *member,
                                 tutti_store *store, search **search_p)
 {
@@ -593,8 +579,8 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
 
     if (store)
         TUTTI_TRY(keep_store(group, store));
-    if (!member->parent && !boot->mpi)
-        TUTTI_TRY(name_keys(boot, member));
+    if (!member->parent && !boot->mpi) /* first: there others learn why this rank fails */
+        TUTTI_TRY(tutti__peer_info_name_keys(boot, member->base));
     gethostname(host, sizeof host - 1);
     TUTTI_TRY(tutti__tuner_digest(&group->comm.choices));
     TUTTI_TRY(tutti__topology_find(host, &boot->switches, &topology));

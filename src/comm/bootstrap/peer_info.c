@@ -28,6 +28,19 @@ static uint64_t host_id(const tutti__bootstrap *boot)
 
 /* ---- Information exchanged by all ranks ----------------------------------------------------------------------- */
 
+tutti_status tutti__peer_info_name_keys(tutti__bootstrap *boot, const char *base)
+{
+    const tutti__comm *comm = boot->comm;
+    char key[KEY];
+    int64_t times;
+
+    snprintf(key, sizeof key, "%s/%s/%d/joined/%d", base, comm->name, comm->size, comm->rank);
+    TUTTI_TRY(tutti_store_add(boot->store, key, 1, &times));
+    snprintf(boot->prefix, sizeof boot->prefix, "%s/%s/%d/%lld", base, comm->name, comm->size,
+             (long long)times);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_info *mine)
 {
     long sockets;

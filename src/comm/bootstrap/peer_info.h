@@ -21,6 +21,8 @@ typedef struct tutti__peer_info {
     char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */
 } tutti__peer_info;
 
+/* Sets the prefix of the keys in the store. base: the job's attempt. */
+tutti_status tutti__peer_info_name_keys(tutti__bootstrap *boot, const char *base);
 /* Sets everything except no_sharing and the addresses. */
 tutti_status tutti__peer_info_fill(const tutti__bootstrap *boot, tutti__peer_info *mine);
 /* Through the store: publishes this rank's and reads those of n others, whose names it notes. An error names the ranks that did not

@@ -275,8 +275,7 @@ tutti_status tutti__p2p_share(tutti__p2p *p2p, const int *ranks, int n, bool one
     if (error)
         return tutti__comm_failed(p2p->comm)
                    ? tutti__comm_error(p2p->comm, NULL)
-                   : tutti__fail_errno(error, "rank %d cannot share %zu bytes for messages",
-                                       p2p->comm->rank, bytes);
+                   : tutti__fail_errno(error, "cannot share %zu bytes for messages", bytes);
     tutti__p2p_enter(p2p);
     p2p->known_senders = tutti__alloc(sender_words(places) * sizeof *p2p->known_senders +
                                       2 * places * sizeof *p2p->local_ranks);

@@ -100,9 +100,8 @@ tutti_status tutti__shm_open_processes(tutti__shm **shm_p, tutti__comm *comm,
     if (error)
         return tutti__comm_failed(comm)
                    ? tutti__comm_error(comm, NULL)
-                   : tutti__fail_errno(error, "rank %d cannot %s shared memory (%zu bytes)",
-                                       comm->rank, comm->rank == 0 ? "make" : "receive rank 0's",
-                                       bytes);
+                   : tutti__fail_errno(error, "cannot %s shared memory (%zu bytes)",
+                                       comm->rank == 0 ? "make" : "receive rank 0's", bytes);
     TUTTI_TRY(tutti__shm_new(shm_p, comm, &OF_PROCESSES, block));
     (*shm_p)->control = control;
     return TUTTI_OK;
