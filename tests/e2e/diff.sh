@@ -142,6 +142,18 @@ equal same # also those of its ranks
 says diff 'note: same/digests/rank-1.jsonl has 1 damaged line'
 sed '1s/"format":2/"format":7/' one/digests/rank-1.jsonl >same/digests/rank-1.jsonl
 refused 2 "its format is 7, and this tutti" "$TUTTI" diff one same
+cp one/digests/rank-1.jsonl same/digests/
+cp one/digests/rank-1.jsonl same/digests/rank-01.jsonl # no name that a run gives
+equal one same
+mute diff note
+rm same/digests/rank-01.jsonl
+if ! nm -D "$TUTTI" 2>/dev/null | grep -q '__asan_init\|__tsan_init'; then # what is read in part is not compared as if it were whole
+    truncate -s 600M same/digests/rank-1.jsonl
+    (ulimit -v 400000 && refused 4 "cannot read same/digests/rank-1.jsonl: Cannot allocate memory" "$TUTTI" diff one same)
+    cp one/digests/rank-1.jsonl same/digests/ && cp same/metrics.jsonl kept.jsonl && truncate -s 600M same/metrics.jsonl
+    (ulimit -v 400000 && refused 4 "cannot read same/metrics.jsonl: Cannot allocate memory" "$TUTTI" diff one same)
+    mv kept.jsonl same/metrics.jsonl
+fi
 rm same/digests/rank-1.jsonl && mkfifo same/digests/rank-1.jsonl
 refused 2 "is not a regular file" "$TUTTI" diff one same
 rm same/digests/rank-1.jsonl
@@ -214,6 +226,14 @@ refused 2 "--keep: again/a exists already" "$TUTTI" diff plain momentum --rerun 
 refused 2 "--keep: plain/config.json is not a folder" "$TUTTI" diff plain momentum --rerun --keep plain/config.json
 refused 2 "is no name of a folder" "$TUTTI" diff plain momentum --rerun --keep ""
 refused 2 "--keep: cannot write to plain/config.json/x: " "$TUTTI" diff plain momentum --rerun --keep plain/config.json/x
+code=0
+(ulimit -f 0 && "$TUTTI" diff plain momentum --json small.json 2>&1 | cat >/dev/null; exit "${PIPESTATUS[0]}") || code=$?
+[ $code = 4 ] && [ ! -e small.json.tmp ] || fail "exit code $code where no file may have a byte"
+code=0
+(ulimit -f 2 && TMPDIR=$PWD timeout 60 "$TUTTI" diff plain momentum --rerun 2>&1; exit $?) | cat >small.out || code=$?
+[ $code = 4 ] || { cat small.out && fail "exit code $code of reruns that have no room"; }
+says small 'plain could not be run again \(tutti train ended with 4\): .*; --keep FOLDER, or TMPDIR, makes the reruns elsewhere$'
+left "reruns that have no room"
 # With a reader that has gone, and stopped
 (TMPDIR=$PWD "$TUTTI" diff plain odd --rerun 2>&1 || true) | head -0
 left "a closed pipe"

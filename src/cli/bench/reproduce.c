@@ -193,25 +193,41 @@ static tutti_status run_command(const tutti__bench_record *record, const char *r
 
 typedef enum comparison { AGREES, NOT_MEASURED, WORSE } comparison;
 
+/* What the command printed, and as text with its unit; 0 and "-": nothing. */
+static double measured(const tutti__bench_figure *f, const char *text, const char *const cell[2],
+                       char shown[64])
+{
+    double value = 0;
+    char digits[32];
+
+    if (!tutti__bench_cell(text, cell, &value) || value <= 0) {
+        strcpy(shown, "-");
+        return 0;
+    }
+    snprintf(shown, 64, "%s %.31s", number(value, digits), f->unit);
+    return value;
+}
+
 /* Prints a row. */
 static comparison compare(const tutti__bench_record *record, const tutti__bench_figure *f,
                           double within, const char *text)
 {
     const double then = tutti__bench_advantage(f, f->ours, f->peer);
-    char our_text[32], peer_text[32];
-    double ours, peer, now;
+    char our_text[64], peer_text[64];
+    const double ours = measured(f, text, f->our_cell, our_text);
+    const double peer = measured(f, text, f->peer_cell, peer_text);
+    double now;
     const char *verdict;
 
-    if (!tutti__bench_cell(text, f->our_cell, &ours) ||
-        !tutti__bench_cell(text, f->peer_cell, &peer) || ours <= 0 || peer <= 0) {
-        printf("| %s | - | - | - | %.2f | not measured: it needs %s |\n", f->what, then,
-               record->needs);
+    if (ours <= 0 || peer <= 0) {
+        printf("| %s | %s | %s | - | %.2f | not measured: it needs %s |\n", f->what, our_text,
+               peer_text, then, record->needs);
         return NOT_MEASURED;
     }
     now = tutti__bench_advantage(f, ours, peer);
     verdict = now > then * within ? "better" : now >= then / within ? "agrees" : "worse";
-    printf("| %s | %s %s | %s %s | %.2f | %.2f | %s%s |\n", f->what, number(ours, our_text),
-           f->unit, number(peer, peer_text), f->unit, now, then, verdict,
+    printf("| %s | %s | %s | %.2f | %.2f | %s%s |\n", f->what, our_text, peer_text, now, then,
+           verdict,
            f->asked == 0     ? ""
            : now >= f->asked ? ", as asked"
                              : ", less than asked");

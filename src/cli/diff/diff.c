@@ -369,6 +369,7 @@ int tutti__cli_diff(int argc, char **argv)
         fputs(HELP, stdout);
         return 0;
     }
+    signal(SIGXFSZ, SIG_IGN); /* a file that gets too large is a failed write, as on a full disk */
     status = read_line(&line, argc, argv);
     if (status != TUTTI_OK)
         return tutti__report_usage("tutti diff", status);

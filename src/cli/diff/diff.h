@@ -81,6 +81,8 @@ void tutti__diff_unload(tutti__diff_step *step);
 const char *tutti__diff_header(const tutti__diff_run *run, const char *key);
 /* Whether its summary.json says so; in the step after the last one that it counts. */
 bool tutti__diff_has_failed(const tutti__diff_run *run);
+/* After the last getline, which returned `got`: whether the file has ended there. MEMORY: a line does not fit; IO. */
+tutti_status tutti__diff_whole(FILE *file, ssize_t got, const char *path);
 /* A line of standard error: "tutti diff: note: ...". */
 void tutti__diff_note(const char *format, ...) TUTTI_PRINTF(1, 2);
 

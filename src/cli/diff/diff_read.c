@@ -81,6 +81,7 @@ static tutti_status read_metrics(tutti__diff_run *run)
     json_t *line;
     ssize_t got;
     FILE *file;
+    tutti_status status;
 
     run->metrics = json_object();
     if (!run->metrics)
@@ -98,12 +99,13 @@ static tutti_status read_metrics(tutti__diff_run *run)
             first_bad = lines;
         json_decref(line);
     }
+    status = tutti__diff_whole(file, got, path);
     free(text);
     fclose(file);
     if (bad > 0)
         tutti__diff_note("%s has %llu damaged line%s, left out; the first is line %llu", path,
                          (unsigned long long)bad, tutti__s(bad), (unsigned long long)first_bad);
-    return TUTTI_OK;
+    return status;
 }
 
 /* ---- A run --------------------------------------------------------------------------------------------------- */

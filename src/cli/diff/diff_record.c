@@ -37,6 +37,13 @@ void tutti__diff_note(const char *format, ...)
     tutti__print_line(stderr, "tutti diff: note: %s", text);
 }
 
+tutti_status tutti__diff_whole(FILE *file, ssize_t got, const char *path)
+{
+    const int error = errno;
+
+    return got >= 0 || feof(file) ? TUTTI_OK : tutti__fail_errno(error, "cannot read %s", path);
+}
+
 static tutti_status open_record(const char *run_dir, int number, FILE **file_p, char path[PATH_MAX])
 {
     struct stat st;
@@ -287,7 +294,7 @@ static tutti_status read_lines(tutti__diff_record *record, FILE *file, const cha
     uint64_t offset = 0;
     size_t size = 0;
     char *text = NULL;
-    ssize_t got;
+    ssize_t got = 0;
     bool header;
     tutti_status status = TUTTI_OK;
 
@@ -305,8 +312,8 @@ static tutti_status read_lines(tutti__diff_record *record, FILE *file, const cha
             status = take_header(record, path, json, first, number, counts);
         json_decref(json);
     }
-    if (status == TUTTI_OK && ferror(file))
-        status = tutti__fail_errno(errno, "cannot read %s", path);
+    if (status == TUTTI_OK)
+        status = tutti__diff_whole(file, got, path);
     free(text);
     say_problems(path, &p);
     return status;
@@ -347,10 +354,13 @@ static tutti_status list_files(const char *run_dir, int **numbers_p, int *n_p)
     if (!dir)
         return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", path);
     while ((entry = readdir(dir))) {
-        int number, end = 0;
+        char name[32];
+        int number;
 
-        if (sscanf(entry->d_name, "rank-%d.jsonl%n", &number, &end) != 1 || !end ||
-            entry->d_name[end] || number < 0)
+        if (sscanf(entry->d_name, "rank-%9d", &number) != 1 || number < 0)
+            continue;
+        snprintf(name, sizeof name, "rank-%d.jsonl", number);
+        if (strcmp(entry->d_name, name) != 0) /* rank-07.jsonl */
             continue;
         if (n == capacity) {
             int *more = realloc(numbers, (size_t)(capacity = 2 * capacity + 8) * sizeof *more);

@@ -245,8 +245,9 @@ static tutti_status run_again(const tutti__diff_run *run, const char *folder, co
     if (code == 0 || (code == 1 && tutti__is_folder(record))) /* it fails again: in which step? */
         return TUTTI_OK;
     return tutti__fail(code == 4 ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE,
-                       "%s could not be run again (tutti train ended with %d)%s", run->path, code,
-                       why);
+                       "%s could not be run again (tutti train ended with %d)%s%s", run->path, code,
+                       why,
+                       code == 4 ? "; --keep FOLDER, or TMPDIR, makes the reruns elsewhere" : "");
 }
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
