@@ -33,7 +33,7 @@ from typing import Any
 
 from pytorch_patches import add_fault_tolerance, load, prepare, renew, replace
 
-CASE_LIMIT_S = 120
+CASE_LIMIT_S = int(os.environ.get("TUTTI_TEST_LIMIT_S", "120"))
 FILE_LIMIT_S = 3600
 
 # Files (or patterns) of test/distributed for --tests.

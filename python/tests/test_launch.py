@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -58,26 +57,6 @@ def test_torchrun(implementation, tmp_path):
 @pytest.mark.skipif(not shutil.which(TUTTI), reason="no command `tutti`: set TUTTI to its path")
 def test_tutti_run(implementation, tmp_path):
     out = start([TUTTI, "run", "-n", "2", sys.executable, program(tmp_path)], implementation)
-    assert out.count("SUM 3.0 2") == 2, out
-
-
-# By the name of an MPI's mpirun: its variables of what PyTorch reads.
-MPI = {
-    "mpirun.openmpi": "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE",
-    "mpirun.mpich": "RANK=$PMI_RANK WORLD_SIZE=$PMI_SIZE",
-}
-
-
-@pytest.mark.parametrize("mpirun", MPI)
-def test_mpirun(implementation, tmp_path, mpirun, monkeypatch):
-    if not shutil.which(mpirun):
-        pytest.skip(f"no {mpirun}")
-    for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM", "MCA_rmaps_base_oversubscribe"):
-        monkeypatch.setenv(f"OMPI_{name}", "1")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        master = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={free.getsockname()[1]}"
-    command = f'{master} {MPI[mpirun]} exec "$0" "$1"'
-    out = start([mpirun, "-n", "2", "sh", "-c", command, sys.executable, program(tmp_path)], implementation)
     assert out.count("SUM 3.0 2") == 2, out
 
 
