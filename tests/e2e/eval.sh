@@ -92,11 +92,6 @@ refused 1 'broken/checkpoints/step-00000012, is not whole' "$TUTTI" predict brok
 "$TUTTI" eval broken/model.safetensors >/dev/null || fail "the file of weights of a run whose latest checkpoint is not whole"
 rm broken/checkpoints/step-00000011/{model.safetensors,state.json}
 refused 1 'is not whole: it has no state.json; remove it, or name a file of weights' "$TUTTI" eval broken
-for command in "eval run" "predict run --out x.csv"; do
-    for n in 1 2; do
-        refused 2 '--zero 3 and --pipeline both divide the weights; expected one of them' "$TUTTI" $command -n $n --pipeline 2 --zero 3
-    done
-done
 
 # ---- Outputs never replace a run's own files, nor the weights, and are refused before any work.
 cp run/model.safetensors w.safetensors

@@ -143,7 +143,6 @@ timeout 100 "$TUTTI" predict vit.1 -n 4 --pipeline 2 --tensor 2 --out predict.2.
 diff <(cut -d, -f1,2 predict.1.csv) <(cut -d, -f1,2 predict.2.csv) >/dev/null || fail "predictions with both"
 refused 2 "--tensor 2 on 3 ranks: 3 is not a multiple of 2" "$TUTTI" eval all.2 -n 3 --tensor 2
 refused 2 "--tensor 2 divides a model among ranks, and there is one; expected 2 ranks, or a multiple: -n 2" "$TUTTI" eval all.2 --tensor 2
-refused 2 "--zero 3 and --pipeline both divide the weights" "$TUTTI" eval all.2 -n 4 --pipeline 2 --zero 3
 refused 2 "zero: 1 divides gradients and an optimizer's state, which are not needed here" "$TUTTI" eval all.2 -n 2 --zero 1
 printf 'First Citizen:\n' >prompt
 for run in all.2 llama.1; do

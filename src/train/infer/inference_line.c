@@ -151,10 +151,6 @@ static tutti_status check_keys(const tutti__inference_line *line)
     if (line->own)
         parts.own = *line->own;
     status = tutti__config_read_each(config, &parts, line->n_keys, line->keys);
-    if (status == TUTTI_OK && config->zero == 3 && config->pipeline > 1)
-        /* training refuses it, too, but could use another `zero` */
-        status = tutti__fail(
-            TUTTI_ERR_ARG, "--zero 3 and --pipeline both divide the weights; expected one of them");
     free(config);
     return status;
 }
