@@ -193,7 +193,6 @@ refused 2 "tensor_parts: with sequence_parallel, adapters' gradients are not sum
 refused 2 "tensor: with shards any rank computes any shard alone" "$TUTTI" train -n 2 --tensor-parts 2 --shards 2 $gpt2
 refused 2 "lora_dropout: with tensor=2" "$TUTTI" train -n 2 --tensor 2 $gpt2 --lora-rank 4 --lora-dropout 0.1
 refused 2 "divide_tokens: x is [1,1,48]: 1 tokens cannot be divided among 2 ranks" "$TUTTI" train -n 2 --tensor 2 --sequence-parallel $gpt2 --batch-size 1 --context 1
-refused 2 "tensor: optimizer=muon updates whole parameters" "$TUTTI" train -n 2 --tensor 2 --optimizer muon $gpt2
 
 # A killed rank is named by all others, also by those that wait for it in a layer.
 killed_is_named 3 -n 4 --tensor 2 $gpt2

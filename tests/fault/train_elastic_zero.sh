@@ -69,6 +69,18 @@ end stopped 0
 same_end whole stopped
 grep -q 'is killed: it is stopped, and others wait for it' stopped.out || { cat stopped.out; fail "the stopped worker was not replaced"; }
 
+# One is killed while all write their parts of a checkpoint: that is given up, and training continues.
+export HOLD=$work/hold
+: >"$HOLD"
+LD_PRELOAD="$BUILD_DIR/standin/libheld_checkpoints.so" ASAN_OPTIONS=verify_asan_link_order=0 begin given 3 $keys --zero 2 --shard-copies 2
+until ls "$HOLD".* >held 2>&1; do kill -0 $job 2>kill.err || failed_run given "it has ended before it wrote a checkpoint"; pause 20; done
+kill -KILL "$(running given | tail -1)"
+rm "$HOLD"
+end given 0
+same_end whole given
+grep -q 'the state of step 100 is not saved: all ranks were writing their parts of it, and \(rank [0-2] of 3\|one of them\) was lost; training continues' given.out || { cat given.out; fail "no checkpoint was given up"; }
+unset HOLD
+
 # Killed again and again, with a checkpoint after each step, of which each writes its part: one rank may be about to begin the step that
 # another still saves before, and a checkpoint that is being written goes with the group.
 often="${keys/--epochs 26/--epochs 6} --checkpoint-every 1"
@@ -81,18 +93,6 @@ for seed in 2 4; do
     same_end whole often
     ! grep 'is not saved' often.out | grep -v 'the state of step [0-9]* is not saved: all ranks were writing their parts of it, and \(rank [0-2] of [23]\|one of them\) was lost\(; .* is intact\)\?; training continues' || { cat often.out; fail "words of a checkpoint that was given up"; }
 done
-
-# One is killed while all write their parts of a checkpoint: that is given up, and training continues.
-export HOLD=$work/hold
-: >"$HOLD"
-LD_PRELOAD="$BUILD_DIR/standin/libheld_checkpoints.so" ASAN_OPTIONS=verify_asan_link_order=0 begin given 3 $keys --zero 2 --shard-copies 2
-until ls "$HOLD".* >held 2>&1; do kill -0 $job 2>kill.err || failed_run given "it has ended before it wrote a checkpoint"; pause 20; done
-kill -KILL "$(running given | tail -1)"
-rm "$HOLD"
-end given 0
-same_end whole given
-grep -q 'the state of step 100 is not saved: all ranks were writing their parts of it, and \(rank [0-2] of 3\|one of them\) was lost; training continues' given.out || { cat given.out; fail "no checkpoint was given up"; }
-unset HOLD
 
 # A node joins, and leaves again: no step is repeated.
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
