@@ -392,28 +392,6 @@ static void wrong_options_are_named(void **state)
     close_net(&n);
 }
 
-static void shares_of_parameters_are_refused_by_name(void **state)
-{
-    tutti__sharding sharding = {.self = NULL};
-
-    (void)state;
-    for (size_t i = 2; i < TUTTI__COUNT_OF(all); i++) {
-        tutti_optim *optim;
-        net n;
-
-        open_net(&n, 1, 8);
-        assert_int_equal(all[i](&optim, &n.root), TUTTI_OK);
-        give_gradients(&n.root, 1);
-        n.root.root->sharding = &sharding;
-        assert_int_equal(tutti_optim_step(optim), TUTTI_ERR_UNSUPPORTED);
-        says(i == 2 ? "lamb: it updates whole parameters, which ZeRO divides"
-                    : "muon: it updates whole parameters, which ZeRO divides");
-        n.root.root->sharding = NULL;
-        tutti_optim_free(optim);
-        close_net(&n);
-    }
-}
-
 static void values_are_clipped_where_there_is_a_gradient(void **state)
 {
     net n;
@@ -475,7 +453,6 @@ int main(void)
         cmocka_unit_test(muon_scales_matrices),
         cmocka_unit_test(a_rate_by_name_is_a_groups_rate),
         cmocka_unit_test(wrong_options_are_named),
-        cmocka_unit_test(shares_of_parameters_are_refused_by_name),
         cmocka_unit_test(values_are_clipped_where_there_is_a_gradient),
         cmocka_unit_test(schedules_refuse_what_they_cannot_mean),
     };
