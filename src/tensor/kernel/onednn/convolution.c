@@ -130,7 +130,7 @@ static bool use_winograd(tutti_ctx *cx, const convolution *c)
            (conv == TUTTI__ONEDNN_CONV_WINOGRAD || winograd_pays(c));
 }
 
-/* Two to nine times as fast as oneDNN's code for such images, and than Winograd's of stride 2 (bench/RECORDS.md). */
+/* From batch 8 on 1.5 to 40 times as fast as oneDNN's code for such images, or Winograd's of stride 2: docs/design/cpu_kernels.md. */
 static bool use_taps(tutti_ctx *cx, const convolution *c)
 {
     return ((const tutti__onednn *)cx->kernel_state)->conv == TUTTI__ONEDNN_CONV_AUTO &&
