@@ -577,14 +577,14 @@ static tutti_status join_others(tutti_group *group, const tutti__group_member *m
     char host[64] = "";
     uint64_t topology;
 
-    if (store)
-        TUTTI_TRY(keep_store(group, store));
-    if (!member->parent && !boot->mpi) /* first: there others learn why this rank fails */
-        TUTTI_TRY(tutti__peer_info_name_keys(boot, member->base));
     gethostname(host, sizeof host - 1);
-    TUTTI_TRY(tutti__tuner_digest(&group->comm.choices));
+    TUTTI_TRY(tutti__tuner_digest(&group->comm.choices)); /* of files that all ranks read */
     TUTTI_TRY(tutti__topology_find(host, &boot->switches, &topology));
     group->comm.choices ^= topology;
+    if (store)
+        TUTTI_TRY(keep_store(group, store));
+    if (!member->parent && !boot->mpi) /* from here on others learn there why this rank fails */
+        TUTTI_TRY(tutti__peer_info_name_keys(boot, member->base));
     if (member->parent) {
         snprintf(boot->prefix, sizeof boot->prefix, "%s", member->base);
         return find_members(group, member, deadline);

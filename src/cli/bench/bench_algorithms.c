@@ -186,8 +186,7 @@ static void write_links(FILE *text, const tutti__tuner *tuner)
 
     fprintf(text, "# What messages cost, by level (0: in a host, 1: between hosts, 2: between "
                   "switches):\n# links LEVEL LATENCY_NS MESSAGE_NS BYTE_PS REDUCE_PS\n");
-    for (int i =
-             shapes[0].farthest > 0 && !(shapes[0].block[0] > 1 && tutti__shape_has(&shapes[0], 0));
+    for (int i = shapes[0].farthest > 0 && !tutti__shape_has_hosts(&shapes[0]);
          i <= shapes[0].farthest; i++)
         fprintf(text, "links %d %llu %llu %llu %llu\n", i,
                 (unsigned long long)tuner->links.level[i].latency_ns,

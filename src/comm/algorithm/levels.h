@@ -27,6 +27,22 @@ static inline bool tutti__shape_has(const tutti__shape *shape, int level)
            shape->block[level] < shape->size;
 }
 
+/* How many levels have them. */
+static inline int tutti__shape_levels(const tutti__shape *shape)
+{
+    int n = 0;
+
+    while (tutti__shape_has(shape, n))
+        n++;
+    return n;
+}
+
+/* Whether they are hosts of several ranks each. */
+static inline bool tutti__shape_has_hosts(const tutti__shape *shape)
+{
+    return tutti__shape_has(shape, 0) && shape->block[0] > 1;
+}
+
 /* Of n ranks, in this order. False if their places have blocks, but they do not follow them: why. */
 bool tutti__shape_of(const tutti__places *places, const int *ranks, int n, tutti__shape *shape,
                      char *why, size_t capacity);

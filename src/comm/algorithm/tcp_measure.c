@@ -33,12 +33,10 @@ typedef struct circle {
 static circle circle_of(const measurement *m, int level)
 {
     const tutti__shape *s = m->shape;
-    const int block = tutti__shape_has(s, level) ? s->block[level] : s->size,
-              begin = m->me / block * block;
-    int below = 1;
+    const int levels = tutti__shape_levels(s), under = level < levels ? level : levels,
+              below = under > 0 ? s->block[under - 1] : 1,
+              block = level < levels ? s->block[level] : s->size, begin = m->me / block * block;
 
-    for (int i = 0; i < level && tutti__shape_has(s, i); i++)
-        below = s->block[i];
     return (circle){begin + (m->me - begin) % below, below, (m->me - begin) / below, block / below};
 }
 
@@ -174,7 +172,7 @@ static tutti_status measure_all(measurement *m, const tutti__tuner *tuner, const
     if (!rail)
         return measure(m, all, m->tcp->everyone, 0, sums);
     near.farthest = 0;
-    if (all->block[0] > 1 && tutti__shape_has(all, 0))
+    if (tutti__shape_has_hosts(all))
         TUTTI_TRY(measure(m, &near, m->tcp->everyone, 0, sums));
     return measure(m, hosts, rail, 1, sums);
 }

@@ -305,14 +305,11 @@ uint64_t tutti__tuner_estimate(const tutti__tuner *tuner, const tutti__coll_algo
 {
     const tutti__shape *shape = shape_of(tuner, call->size);
     tutti__coll_links links = tuner->links;
-    int top = 0;
 
-    while (shape && tutti__shape_has(shape, top))
-        top++;
     for (int i = 1; i <= TUTTI__COLL_LEVELS && tuner->given && shape; i++)
         links.level[i].byte_ps *= (uint64_t)shape->share;
     if (shape) /* those above the blocks count as the farthest */
-        links.level[top] = links.level[shape->farthest];
+        links.level[tutti__shape_levels(shape)] = links.level[shape->farthest];
     return tutti__coll_estimate(algorithm, call, &links);
 }
 

@@ -170,5 +170,5 @@ tutti_status tutti__fail_connect(tutti__comm *comm, int rank, const tutti__addre
 {
     const tutti__cause cause = tutti__connect_cause(comm, rank, at, error);
 
-    return tutti__comm_fail(comm, (tutti_status)cause.status, cause.culprit, "%s", cause.text);
+    return tutti__comm_fail_of(comm, &cause);
 }

@@ -206,8 +206,7 @@ static tutti_status wait_for_all(awaited *a, const tutti__request *own, tutti__w
     } while (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() < deadline);
     if (status == TUTTI_ERR_ABORTED && until.bytes == sizeof cause) { /* another rank gave up */
         cause.text[sizeof cause.text - 1] = '\0';
-        return tutti__comm_fail(a->boot->comm, (tutti_status)cause.status, cause.culprit, "%s",
-                                cause.text);
+        return tutti__comm_fail_of(a->boot->comm, &cause);
     }
     return status == TUTTI_ERR_TIMEOUT ? fail_absent(a) : status;
 }

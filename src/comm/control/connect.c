@@ -264,8 +264,8 @@ static char decide(void *context, int fd, const tutti__claim *claim)
         return tutti__data_decide(links, claim);
     if (claim->group != links->id)
         return TUTTI__UNKNOWN;
-    if (!links
-             ->controls) /* this rank has left, and is about to close: it says nothing on a connection that is made now */
+    /* Without any, this rank has left, and is about to close: it says nothing on a connection that is made now. */
+    if (!links->controls)
         return TUTTI__CROSSED;
     state = atomic_load(&links->at[at].state);
     return state == TUTTI__LINK_OPEN || (state == TUTTI__LINK_CONNECTING && (int)at < links->rank)

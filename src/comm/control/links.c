@@ -55,8 +55,7 @@ static void settle(tutti__control *control)
     if (verdict->lost >= 0) {
         (void)tutti__comm_fail_lost(comm, verdict->lost);
     } else if (!verdict->theirs) {
-        (void)tutti__comm_fail(comm, (tutti_status)verdict->cause.status, verdict->cause.culprit,
-                               "%s", verdict->cause.text);
+        (void)tutti__comm_fail_of(comm, &verdict->cause);
     } else if (!tutti__comm_failed(comm)) {
         /* Passed on first: peers must not see this rank's end before the cause. */
         tutti__control_tell(control, &verdict->cause);

@@ -53,6 +53,11 @@ tutti_status tutti__comm_fail(tutti__comm *comm, tutti_status status, int culpri
     return kill_all(comm, &cause);
 }
 
+tutti_status tutti__comm_fail_of(tutti__comm *comm, const tutti__cause *cause)
+{
+    return tutti__comm_fail(comm, (tutti_status)cause->status, cause->culprit, "%s", cause->text);
+}
+
 tutti_status tutti__comm_abort(tutti__comm *comm, tutti_status own, const char *verb,
                                const char *why)
 {

@@ -8,6 +8,7 @@
 /* Kills it on all ranks, unless it is dead already. Returns the status of the first cause; sets no message. */
 tutti_status tutti__comm_fail(tutti__comm *comm, tutti_status status, int culprit,
                               const char *format, ...) TUTTI_PRINTF(4, 5);
+tutti_status tutti__comm_fail_of(tutti__comm *comm, const tutti__cause *cause);
 /* Kills it on all ranks because this one ends, with status `own`: ABORTED, "rank 2 on host VERB: why". */
 tutti_status tutti__comm_abort(tutti__comm *comm, tutti_status own, const char *verb,
                                const char *why);

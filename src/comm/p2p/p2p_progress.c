@@ -47,8 +47,7 @@ static void settle(tutti__p2p *p2p, const tutti__p2p_verdict *verdict)
     if (verdict->lost >= 0)
         (void)tutti__comm_fail_lost(p2p->comm, verdict->lost);
     else
-        (void)tutti__comm_fail(p2p->comm, (tutti_status)verdict->cause.status,
-                               verdict->cause.culprit, "%s", verdict->cause.text);
+        (void)tutti__comm_fail_of(p2p->comm, &verdict->cause);
 }
 
 static void notify_all(tutti__p2p_request *request)
